@@ -28,15 +28,19 @@ from aotc.tools.exact import exact_outputs, exact_program
 from benchmarks import models
 
 
-def outputs(work, level, feeds):
-    """{float output: array} of a model at a level, by ONNX name."""
-    rewrites, _ = choose_rewrites(work.program, work.target, "auto", True, {}, True, "f32",
-                                  everywhere(work.program, level))
-    if level not in (Level("f32"), *levels_of(rewrites).values()):
-        return None
-    found = evaluate(apply_rewrites(work.program, rewrites), feeds)
-    return {work.program.buffers[n].onnx or n: a for n, a in found.items()
-            if is_float(work.program.dtype(n))}
+def chosen(work, level, winograd="auto"):
+    """The rewrites that a model gets at a level."""
+    own = everywhere(work.program, level) if level.rows else None
+    rewrites, _ = choose_rewrites(work.program, work.target, winograd, True, {}, True,
+                                  level.precision, own)
+    return rewrites
+
+
+def outputs(program, rewrites, feeds):
+    """{float output: array} of a Program with rewrites, by ONNX name."""
+    found = evaluate(apply_rewrites(program, rewrites), feeds)
+    return {program.buffers[n].onnx or n: a for n, a in found.items()
+            if is_float(program.dtype(n))}
 
 
 def worst(got, want):
@@ -54,9 +58,10 @@ def lines(path, target):
     del wide
     f32 = None
     for level in (Level("f32"), *LEVELS):
-        found = outputs(work, level, feeds)
-        if found is None:
+        rewrites = chosen(work, level)
+        if level not in (Level("f32"), *levels_of(rewrites).values()):
             continue
+        found = outputs(work.program, rewrites, feeds)
         f32 = f32 or found
         shares = [worst(found, f32), worst(found, exact)]
         near, far = ("     -" if s is None else f"{s:.1e}" for s in shares)

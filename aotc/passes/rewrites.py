@@ -41,6 +41,8 @@ RULES: dict[str, tuple[Callable[[Program, str, Parameters], list[str]],
     integer_rows.RULE: (integer_rows.faults_of, integer_rows.rewrite),
     store_halves.RULE: (store_halves.faults_of, store_halves.rewrite),
     split_k.RULE: (split_k.faults_of, split_k.rewrite)}
+# rules that round operands of products, of what the rules before them have made
+ROUNDING = (narrow_operands.RULE, half_columns.RULE, group_weights.RULE, integer_rows.RULE)
 
 
 def apply_rewrites(program: Program, rewrites: Sequence[Any]) -> Program:
@@ -58,12 +60,15 @@ def apply_rewrites(program: Program, rewrites: Sequence[Any]) -> Program:
         raise ScheduleError(["rewrites: the program has others applied: "
                              + ", ".join(f"{r} of {c}" for r, c, _ in program.rewrites)])
     faults: list[str] = []
+    staged = winograd.staged(program)
     for item in rewrites[done:]:
-        wrong = _faults(program, item)
+        wrong = _faults(program, item, staged)
         faults += wrong
         if not wrong:
             rule, compute, parameters = item
             program = RULES[rule][1](program, compute, parameters)
+            if rule == "winograd":
+                staged |= {s.out: compute for s in winograd.stages_of(program, compute)}
     if faults:
         raise ScheduleError(faults)
     known.clear()
@@ -97,13 +102,19 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _faults(program: Program, item: Any) -> list[str]:
+def _faults(program: Program, item: Any, staged: Mapping[str, str]) -> list[str]:
+    """What speaks against an item.  staged: {stage of a Winograd form: its convolution}; its
+    transforms would magnify what is rounded between them."""
     if not isinstance(item, (tuple, list)) or len(item) != 3:
         return [f"rewrites: {item!r}; an item is [rule, compute, parameters]"]
     rule, compute, parameters = item
     if rule not in RULES:
         return [f"rewrites: rule {rule!r}; choose from {', '.join(RULES)}"]
+    if rule in ROUNDING and compute in staged:
+        direct = staged[compute]
+        return [f"rewrites: {rule} {compute}: a stage of the Winograd form of {direct}, which is "
+                f"f32; remove this item, or the form's and name {direct} here"]
     return RULES[rule][0](program, compute, parameters)
 
 
-__all__ = ["RULES", "apply_rewrites", "forget_rewritten", "rewritten"]
+__all__ = ["ROUNDING", "RULES", "apply_rewrites", "forget_rewritten", "rewritten"]

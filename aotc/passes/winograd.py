@@ -387,9 +387,15 @@ def stages_of(program: Program, compute: str) -> tuple[Compute, Compute, Compute
     return made(*(b for b in m.inputs if b not in program.consts)), m, y
 
 
+def staged(program: Program) -> dict[str, str]:
+    """{stage of a form: the convolution it belongs to} of all forms that a Program has."""
+    return {s.out: c for rule, c, _ in program.rewrites if rule == "winograd"
+            for s in stages_of(program, c)}
+
+
 def _axis_name(index: Expr, dim: int) -> str:
     return index.name if isinstance(index, Axis) else f"dim{dim}"
 
 
 __all__ = ["Convolution", "Forms", "TILES", "Window", "exact_forms", "faults_of",
-           "find_convolution", "forms", "legal_tiles", "rewrite", "stages_of"]
+           "find_convolution", "forms", "legal_tiles", "rewrite", "staged", "stages_of"]

@@ -30,6 +30,7 @@ from aotc.pipeline import run_pipeline
 from aotc.runtime.emulate import emulated_models
 from aotc.sched import check_schedule, decide
 from aotc.target import TARGETS
+from aotc.target.base import TILES
 from aotc.tools.nodes import verify_nodes
 from aotc.tools.verify import verify
 
@@ -47,6 +48,8 @@ BITS = np.array([0, 1, 0x7fffff, 0x800000, 0x3f800000, 0x3f807fff, 0x3f808000, 0
 BITS = np.concatenate([BITS, BITS | np.uint32(0x80000000)])
 # those with rows of their own for bf16
 PAIRED = [t for t in RUNNABLE if any("bf16" in u.dtypes for u in t.rows("dot"))]
+# and of them those that add in the order of the sum, which matrix tiles do not
+ORDERED = [t for t in PAIRED if all(u.template != TILES for u in t.rows("dot"))]
 
 
 def layers(rows=13, seed=0):
@@ -124,7 +127,7 @@ def test_conversions_are_those_of_numpy(target, tmp_path):
 # ---------------------------------------------------------------- models
 
 @pytest.mark.parametrize("targets", [
-    (PAIRED[0], PAIRED[-1]), pytest.param(PAIRED[1:-1], marks=pytest.mark.product)])
+    (ORDERED[0], ORDERED[-1]), pytest.param(ORDERED[1:-1], marks=pytest.mark.product)])
 def test_operands_are_rounded_and_sums_are_not(targets, tmp_path):
     """One product rounds its operands once; the same bits come from every instruction set."""
     model, feeds = layers(), _feeds((13, 24))

@@ -172,3 +172,19 @@ def test_axes_that_are_windows_are_named_by_the_output():
     assert found.channel.name == "ic" and found.columns.name == "oc"
     assert [w.shift for w in found.windows.values()] == [-1, -1]
     assert all(isinstance(w.out, Axis) for w in found.windows.values())
+
+
+@pytest.mark.parametrize("rule, parameters", [
+    ("narrow", {"dtype": "bf16", "stored": "bf16"}), ("halve", {"stored": "f16"}),
+    ("group", {"bits": 8, "size": 32, "stored": "bytes"}), ("integer_rows", {"bits": 8})])
+def test_stages_of_a_form_are_not_rounded(rule, parameters):
+    """The last transform would magnify it, whichever stage it is, and whether the form is asked for
+    with it or is there already."""
+    form = ("winograd", "c", {"oh": 4, "ow": 4})
+    for stage in ("c_v", "c_m", "c"):
+        item = (rule, stage, parameters)
+        for start, rewrites in ((image(9, 9), (form, item)),
+                                (apply_rewrites(image(9, 9), (form,)), (form, item))):
+            with pytest.raises(ScheduleError, match=f"{rule} {stage}: a stage of the Winograd form "
+                               "of c, which is f32; remove this item, or the form's and name c"):
+                apply_rewrites(start, rewrites)

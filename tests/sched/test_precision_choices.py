@@ -4,15 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from te_programs import Maker, ax
+from te_programs import Maker, ax, conv2d
 
 from aotc.ir.category import BF16_PRODUCT
 from aotc.ir.schedule import Schedule
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.shares import share_of_range
 from aotc.passes.precision.narrow_operands import candidates, faults_of
-from aotc.passes.rewrites import apply_rewrites
+from aotc.passes.rewrites import ROUNDING, apply_rewrites
+from aotc.passes.winograd import staged
 from aotc.sched import check_schedule, decide
 from aotc.sched.choose.precision import choose_precision
 from aotc.sched.model.product_rows import pick_row
+from aotc.sched.precision.levels import Level
 from aotc.target import TARGETS
 
 TARGET = TARGETS["x86-64-v4-bf16"]
@@ -102,3 +106,40 @@ def test_wrong_parameters_are_named():
     for parameters in ({}, {"dtype": "f16", "stored": "f32"}, {"dtype": "bf16", "stored": "u8"}):
         assert "parameters are" in faults_of(product(), "y", parameters)[0]
     assert "choose from y" in faults_of(product(), "x", {"dtype": "bf16", "stored": "f32"})[0]
+
+
+def convolutions(layers=2, channels=64, size=14):
+    """y f32[1, channels, size, size]: convolutions "c0", "c1", .. of a tensor that a product
+    makes."""
+    m, rng = Maker(), np.random.default_rng(4)
+    m.input("x", 1, 8, size, size)
+    last = conv2d(m, "t", "x", m.const("v", rng.standard_normal(
+        (channels, 8, 1, 1)).astype(np.float32)), 1, 0)
+    for i in range(layers):
+        w = rng.standard_normal((channels, channels, 3, 3)).astype(np.float32)
+        last = conv2d(m, f"c{i}", last, m.const(f"w{i}", w / 24), 1, 1)
+    return m.done(last)
+
+
+@pytest.mark.parametrize("target, precision, levels, formed", [
+    (with_rate(1.0), "bf16", None, True), (with_rate(9.0), "bf16", None, False),
+    (with_rate(0.5), "bf16", None, True), (with_rate(1.0), "f32", "bf16", True),
+    (TARGET, "f16", None, True), (TARGET, "int8w", None, True), (TARGET, "int4w", None, True)])
+def test_a_convolution_has_a_form_in_f32_or_is_rounded(target, precision, levels, formed):
+    """Whichever takes less time; the transforms would magnify roundings between them, so that the
+    error is that of what is rounded beside the forms."""
+    program = convolutions()
+    own = levels and {s.outs[0]: Level(levels) for s in program.steps}
+    schedule = decide(program, target, winograd="auto", precision=precision, levels=own)
+    assert not check_schedule(program, schedule, target)
+    forms = tuple(r for r in schedule.rewrites if r[0] == "winograd")
+    rounded = tuple(r for r in schedule.rewrites if r[0] in ROUNDING)
+    made = apply_rewrites(program, schedule.rewrites)
+    assert {c for _, c, _ in forms} == ({"c0", "c1"} if formed else set())
+    assert staged(made).keys().isdisjoint(c for _, c, _ in rounded)
+    assert precision not in ("bf16", "f16") or "t" in {c for _, c, _ in rounded}
+    x = {"x": np.random.default_rng(5).standard_normal((1, 8, 14, 14)).astype(np.float32)}
+    want, = evaluate(program, x).values()
+    direct, = evaluate(apply_rewrites(program, rounded), x).values()
+    got, = evaluate(made, x).values()
+    assert share_of_range(got, want) <= 1.2 * share_of_range(direct, want) + 1e-6

@@ -14,7 +14,6 @@ from aotc.ir.schedule import PRECISION
 from aotc.ir.simplify import upper
 from aotc.passes.digits import static_extent
 from aotc.passes.images.unfold import CHANNELS
-from aotc.passes.precision.narrow_operands import RULE
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import TILES, Convolution, Window, find_convolution, legal_tiles
 from aotc.sched.choose.precision import choose_precision
@@ -71,7 +70,8 @@ def choose_winograd(near: Neighbourhoods, winograd: str | int = "auto",
     through a copy with the channels side by side.
 
     winograd: one of ``WINOGRAD``.  precision: of the operands of direct products, ``levels`` of
-    those that have one of their own; those of the forms are f32.
+    those that have one of their own; forms are f32, and have to be faster than direct products of
+    rounded operands.
     """
     program = near.program
     if winograd == "off" or not near.target.rows("transform"):
@@ -147,12 +147,14 @@ def _forms(near, winograd, rounded):
     program, auto = near.program, winograd == "auto"
     most = max(TILES) if auto else winograd
     weights = sum(a.nbytes for a in program.consts.values())
-    narrow = {r[1]: (r,) for r in rounded if r[0] == RULE}
+    direct: dict[str, tuple[Rewrite, ...]] = {}
+    for r in rounded:
+        direct[r[1]] = (*direct.get(r[1], ()), r)
     options = []
     for conv in _convolutions(program):
         tiles = tuple(_tiles(conv, most, auto))
         if tiles and _channels_inside(program, conv) and (not auto or _is_tame(program, conv)):
-            options.append(_candidates(near, conv, tiles, narrow.get(conv.compute.out, ())))
+            options.append(_candidates(near, conv, tiles, direct.get(conv.compute.out, ())))
     taken = _within(options, GROWTH * weights + GROWTH_BYTES)
     return tuple(("winograd", s.outs[0], taken[s.outs[0]]) for s in program.steps
                  if s.outs[0] in taken)
@@ -189,11 +191,11 @@ def _tiles(conv, most, check_error):
             yield {w.out.name: m for w in windows}
 
 
-def _candidates(near, conv, tiles, narrow):
-    """Forms that pay, each faster than the one before it.  narrow: rewrites of the convolution if
+def _candidates(near, conv, tiles, rounded):
+    """Forms that pay, each faster than the one before it.  rounded: rewrites of the convolution if
     it gets none."""
     target, name, out = near.target, conv.compute.out, []
-    direct = near.asked(name, narrow)
+    direct = near.asked(name, rounded)
     limit = direct.seconds
     for tile in tiles:
         windows = [w for w in conv.windows.values() if w.out.name in tile]

@@ -11,7 +11,7 @@ from aotc.passes.precision.half_columns import RULE as HALVE
 from aotc.passes.precision.half_columns import match_columns
 from aotc.passes.precision.integer_rows import RULE as INTEGER_ROWS
 from aotc.passes.precision.narrow_operands import RULE, match_product
-from aotc.passes.winograd import stages_of
+from aotc.passes.winograd import staged
 from aotc.sched.cost.row_cost import saves_packing
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.precision.levels import Level, Levels, at_level
@@ -23,12 +23,13 @@ def choose_precision(program: Program, target: Target, precision: str,
                      levels: Levels | None = None) -> tuple[Rewrite, ...]:
     """The rewrites of a Schedule for ``precision``, one of ``PRECISION``: (("narrow", compute,
     {"dtype": .., "stored": ..}), ..), in program order.  Which products they are follows from the
-    Program alone.  levels: of computes that have one of their own.  A target without rows for bf16
-    or f16, or with slow ones, stores the rounded numbers as f32."""
-    own = levels or {}
+    Program alone.  levels: of computes that have one of their own.  Stages of Winograd forms are
+    f32: the last transform would magnify the roundings.  A target without rows for bf16 or f16, or
+    with slow ones, stores the rounded numbers as f32."""
+    own, exact = levels or {}, staged(program).keys()
     others = {o: Level(precision) for s in program.steps for o in s.outs if o not in own}
     return tuple(r for level, only in at_level({**others, **own})
-                 for r in _at(program, target, level, only))
+                 for r in _at(program, target, level, only - exact))
 
 
 def _at(program: Program, target: Target, level: Level,
@@ -69,12 +70,10 @@ def precision_faults(schedule: Schedule) -> list[str]:
 
 def _halved(program: Program, target: Target, only: Collection[str]) -> tuple[Rewrite, ...]:
     """The products of ``only`` whose constant columns become f16: those with a vector of them at
-    least, but not those of Winograd forms, whose last transform would magnify the roundings."""
-    forms = {s.out for rule, c, _ in program.rewrites if rule == "winograd"
-             for s in stages_of(program, c)}
+    least."""
     stored = {"stored": HALF if target.halves else "f32"}
     return tuple((HALVE, s.out, stored) for s in program.steps if isinstance(s, Compute)
-                 and s.outs[0] in only and s.outs[0] not in forms and len(s.outs) == 1
+                 and s.outs[0] in only and len(s.outs) == 1
                  and (load := match_columns(program, s)) is not None
                  and program.consts[load.buffer].size >= target.tuning.narrow_columns
                  * target.tuning.narrow_depth)

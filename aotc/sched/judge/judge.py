@@ -15,7 +15,7 @@ from aotc.ir.expr import Load, rewrite, show
 from aotc.ir.layout import Layout
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import REGISTER, Group, Schedule
-from aotc.passes.winograd import stages_of
+from aotc.passes.winograd import staged
 from aotc.sched.choose.across import lanes_across
 from aotc.sched.choose.connect import connect
 from aotc.sched.choose.fitted import fitted_tile
@@ -72,9 +72,8 @@ class Judge:
                        for b, layout in self.layouts.items()}
         # stages of rewritten computes have a kernel of their own, whose tiles others choose, and
         # so have library calls
-        self.own = {s.out for rule, c, _ in program.rewrites if rule == "winograd"
-                    for s in stages_of(program, c)} | {
-                        s.outs[0] for s in program.steps if not isinstance(s, Compute)}
+        self.own = staged(program).keys() | {
+            s.outs[0] for s in program.steps if not isinstance(s, Compute)}
         self.known: dict[int, Verdict] = {}
         self.refused: set[tuple[int, int, Hashable]] = set()  # merges that are not legal
         self.pairs: dict[tuple[int, int], tuple[Group, Group, tuple[Group, float] | None]] = {}

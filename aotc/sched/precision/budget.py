@@ -21,9 +21,9 @@ from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import Schedule
 from aotc.oracle.evaluate import infer_syms, input_arrays
 from aotc.passes.precision import integer_rows, narrow_operands
-from aotc.passes.rewrites import RULES, apply_rewrites
+from aotc.passes.rewrites import ROUNDING, RULES, apply_rewrites
 from aotc.sched.dynamic.predict import group_seconds
-from aotc.sched.precision.levels import ROUNDING, ROUNDS, Level, Levels, everywhere
+from aotc.sched.precision.levels import ROUNDS, Level, Levels, everywhere
 from aotc.sched.precision.offers import Offer, Unit, joined, seconds_of, units_of
 from aotc.sched.precision.trials import Feeds, Trials
 from aotc.target.base import Target
@@ -103,8 +103,13 @@ def choose_within(program: Program, target: Target, feeds: Sequence[Feeds], budg
 
 def _trials(program: Program, plain: Schedule, lows: Sequence[Schedule],
             feeds: Sequence[Feeds]) -> Trials:
-    """Trials on the form of the Program that most products may be rounded in."""
-    widest = max(lows, key=lambda low: sum(rule in ROUNDING for rule, *_ in low.rewrites))
+    """Trials on the form of the Program that most products may be rounded in: with the fewest
+    Winograd forms, which are f32."""
+    def offered(low: Schedule) -> tuple[int, int]:
+        rules = [rule for rule, *_ in low.rewrites]
+        return -rules.count("winograd"), sum(rule in ROUNDING for rule in rules)
+
+    widest = max(lows, key=offered)
     form = [r for r in widest.rewrites if r[0] not in ROUNDS]
     own = [r for r in plain.rewrites if r[0] in ROUNDING]
     exact = replace(apply_rewrites(program, form), rewrites=())

@@ -13,6 +13,7 @@ from aotc.passes.precision import (
     narrow_operands,
     store_halves,
 )
+from aotc.passes.rewrites import ROUNDING
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,6 @@ class Level:
 
 
 Levels = Mapping[str, Level]  # of computes
-# rules that round operands of products, of what the rules before them have made
-ROUNDING = (narrow_operands.RULE, half_columns.RULE, group_weights.RULE, integer_rows.RULE)
 # rules that round anything: those, and tensors that are stored as the model declares them
 ROUNDS = (*ROUNDING, store_halves.RULE)
 ROWS = ("s16", "s8")  # of grouped weights, the most exact first
@@ -76,5 +75,5 @@ def levels_of(rewrites: Iterable[Rewrite]) -> Levels:
     return found
 
 
-__all__ = ["LEVELS", "ROUNDING", "ROUNDS", "ROWS", "Level", "Levels", "at_level", "everywhere",
+__all__ = ["LEVELS", "ROUNDS", "ROWS", "Level", "Levels", "at_level", "everywhere",
            "levels_of", "rounds"]

@@ -19,9 +19,8 @@ from aotc.ir.expr import Expr, Load, Sym, rewrite, show, walk
 from aotc.ir.layout import LayoutJson
 from aotc.ir.program import Compute, Program, Rewrite, Step
 from aotc.ir.schedule import Group, Schedule
-from aotc.passes.rewrites import apply_rewrites
+from aotc.passes.rewrites import ROUNDING, apply_rewrites
 from aotc.sched.components import LOCAL, owners
-from aotc.sched.precision.levels import ROUNDING
 from aotc.target.base import Target
 
 T = TypeVar("T")
@@ -76,7 +75,7 @@ def _split_rewrites(program, rewrites):
     local = tuple(r for r in rewrites if r[0] in LOCAL)
     if not settled:
         return program, (), local
-    if any(r[0] in ROUNDING for r in settled):  # they round what is made of convolutions' forms
+    if any(r[0] in ROUNDING for r in settled):  # of what all the others have made
         return replace(apply_rewrites(program, rewrites), rewrites=()), tuple(rewrites), ()
     try:
         start = replace(apply_rewrites(program, settled), rewrites=())
