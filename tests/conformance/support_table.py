@@ -78,9 +78,13 @@ Limits that the table does not show:
   one or infinity for the rest, if nothing else reads it; products of matrices, and the exponentials
   of a masked Softmax, look at all places.
 - Resize takes any extents, free ones too: to the extents of another tensor, by factors, or to what
-  data says, if that is declared. Places in free extents are computed at run time in f32, with the
-  roundings of ONNX Runtime; in extents that are numbers, while compiling, in f64, as places of
-  smoothing (`antialias`), regions and kept aspect ratios always are. Factors that are quotients of
+  data says, if that is declared. Which element is the nearest is computed in f32, with the
+  roundings of ONNX Runtime (onnx.reference rounds in f64), in opset 10 upwards where an axis gets
+  smaller; so are all places in free extents. Weights in extents that are numbers, of smoothing
+  (`antialias`), of regions and of kept aspect ratios are computed in f64. `align_corners` by a
+  factor divides by the extent that is made, a whole number, as ONNX Runtime and PyTorch do; by a
+  factor that is data, by the extent times the factor, as onnx.reference and the standard's suite
+  do. `tf_crop_and_resize` without a region takes the whole image. Factors that are quotients of
   extents resize to the extents they were made of; where f32 makes one less of the product, a call
   is a fault.
 - Sequences are lists while compiling: their length must be known, of inputs it is

@@ -197,18 +197,63 @@ def test_half_precision_conversions():
 
 # ---------------------------------------------------------------- resampling
 
+FREE = {"in0": ["b", "c", "h", "w"]}
+
+
 @pytest.mark.parametrize("mode", ("nearest", "linear", "cubic"))
 @pytest.mark.parametrize("coord", ("half_pixel", "pytorch_half_pixel", "align_corners",
-                                   "asymmetric", "half_pixel_symmetric"))
+                                   "asymmetric", "half_pixel_symmetric", "tf_half_pixel_for_nn",
+                                   "tf_crop_and_resize"))
 @pytest.mark.parametrize("scale", (0.6, 1.0, 1.7, 3.0))
-def test_scales_that_are_data_give_what_constants_give(mode, coord, scale):
+def test_scales_give_what_onnxruntime_has(mode, coord, scale):
+    """Constants, free extents, and data, which the standard's suite has its own rule for."""
     x, scales = rand(1, 2, 5, 7), np.array([1, 1, scale, scale], F)
     attrs = dict(mode=mode, coordinate_transformation_mode=coord)
     model, feeds = one_node("Resize", [x, None, scales], attrs, (2,))
-    want = ReferenceEvaluator(model).run(None, feeds)
+    want = by_onnxruntime(model, feeds)
     same(run(program_of(model), feeds), want)
+    if coord != "tf_crop_and_resize":
+        model, feeds = one_node("Resize", [x, None, scales], attrs, (2,), shapes=FREE)
+        same(run(program_of(model), feeds), want)
+    if coord == "align_corners":
+        want = ReferenceEvaluator(model).run(None, feeds)
     model, feeds = declared("Resize", [x, None, scales], [(F, want[0].shape)], attrs)
     same(run(program_of(model), feeds), want)
+
+
+@pytest.mark.parametrize("mode", ("nearest", "linear"))
+@pytest.mark.parametrize("scales", ([1, 1, 0.6, 0.3], [1, 1, 1.6, 0.7], [1, 1, 2, 3]))
+def test_the_oldest_resize(mode, scales):
+    """Opset 10: the nearest element is above where it gets smaller, else below."""
+    x, scales = rand(1, 1, 9, 10), np.array(scales, F)
+    model, feeds = one_node("Resize", [x, scales], dict(mode=mode), (1,), opset=10)
+    want = by_onnxruntime(model, feeds)
+    same(run(program_of(model), feeds), want)
+    model, feeds = one_node("Resize", [x, scales], dict(mode=mode), (1,), 1, 10, FREE)
+    same(run(program_of(model), feeds), want)
+    model, feeds = declared("Resize", [x, scales], [(F, want[0].shape)], dict(mode=mode), opset=10)
+    same(run(program_of(model), feeds), want)
+
+
+@pytest.mark.parametrize("coord", ("half_pixel", "asymmetric", "align_corners"))
+@pytest.mark.parametrize("rounding", ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"))
+def test_the_nearest_element_is_onnxruntimes_at_any_extents(coord, rounding):
+    """Quotients that are whole, or halves, but for their rounding."""
+    attrs = dict(mode="nearest", coordinate_transformation_mode=coord, nearest_mode=rounding)
+    for n, m in ((7, 1), (7, 17), (7, 38), (14, 2), (14, 34), (15, 51), (7, 2), (4, 95), (26, 61)):
+        x = np.arange(n, dtype=F).reshape(1, 1, 1, n)
+        model, feeds = one_node("Resize", [x, None, None, np.array([1, 1, 1, m])], attrs, (3,))
+        same(run(program_of(model), feeds), by_onnxruntime(model, feeds))
+
+
+def test_a_crop_is_the_whole_image_where_none_is_said():
+    x = rand(1, 1, 5, 6)
+    for mode, sizes in (("linear", [1, 1, 8, 3]), ("nearest", [1, 1, 1, 9])):
+        attrs = dict(mode=mode, coordinate_transformation_mode="tf_crop_and_resize")
+        model, feeds = one_node("Resize", [x, None, None, np.array(sizes)], attrs, (3,))
+        same(run(program_of(model), feeds), by_onnxruntime(model, feeds))
+        model, feeds = one_node("Resize", [x, np.zeros(0, F), None, np.array(sizes)], attrs, (1, 3))
+        assert np.isfinite(run(program_of(model), feeds)[0]).all()
 
 
 @pytest.mark.parametrize("mode", ("linear", "cubic"))

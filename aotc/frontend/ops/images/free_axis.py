@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.symbolic import const, summed
 from aotc.frontend.building.values import Element, Index, Val
+from aotc.frontend.ops.images.coordinates import ROUNDED, Line, nearest, place_of, real
 from aotc.frontend.ops.images.resample import Sampling
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import Binary, Cast, Const, Expr, Unary, Where, compare, maximum, minimum
 from aotc.ir.simplify import simplify
-
-REAL = "f32"
 
 
 @dataclass(frozen=True)
@@ -30,55 +29,14 @@ class FreeAxis:
     keeps: Expr = Const(False, "bool")
 
     @property
-    def factor(self) -> Expr:
-        return real(self.m) / real(self.n) if self.scale is None else self.scale
-
-
-def real(e: Expr) -> Expr:
-    """An integer as f32, rounded: no exact arithmetic on extents is meant."""
-    return Cast(REAL, e) if not isinstance(e, Const) else const(e.value, REAL)
+    def line(self) -> Line:
+        factor = (real(self.m, ROUNDED) / real(self.n, ROUNDED) if self.scale is None
+                  else self.scale)
+        return Line(self.n, self.m, factor)
 
 
 def _as(dtype: str, e: Expr) -> Expr:
     return e if e.dtype == dtype else Cast(dtype, e)
-
-
-def _pixel(o: Expr, a: FreeAxis) -> Expr:
-    return (real(o) + 0.5) / a.factor - 0.5
-
-
-def _unless_one(a: FreeAxis, e: Expr) -> Expr:
-    return Where(compare("gt", a.m, Const(1)), e, const(0, REAL))
-
-
-def _symmetric(o: Expr, a: FreeAxis) -> Expr:
-    adjustment = real(a.m) / (a.factor * real(a.n))
-    return real(a.n) / 2.0 * (const(1, REAL) - adjustment) + _pixel(o, a)
-
-
-# source coordinate, f32, of the output element at the index ``o``
-COORDINATES: dict[str, Callable[[Expr, FreeAxis], Expr]] = {
-    "half_pixel": _pixel,
-    "pytorch_half_pixel": lambda o, a: _unless_one(a, _pixel(o, a)),
-    "align_corners": lambda o, a: _unless_one(a, real(o) * real(a.n - 1) / real(
-        maximum(a.m - 1, Const(1)))),
-    "asymmetric": lambda o, a: real(o) / a.factor,
-    "half_pixel_symmetric": _symmetric,
-}
-
-
-def _up_from(share: float) -> Callable[[Expr], Expr]:
-    """Rounding up where the fraction is ``share`` or more, else down."""
-    def rounded(x: Expr) -> Expr:
-        low = Unary("floor", x)  # x - low is exact, which x + 0.5 is not
-        return Where(compare("ge", x - low, const(share, REAL)), low + 1.0, low)
-    return rounded
-
-
-_HALF = 1e-6  # a fraction this close to a half is one: quotients that should be are often not
-_ROUND: dict[str, Callable[[Expr], Expr]] = {
-    "floor": lambda x: Unary("floor", x), "ceil": lambda x: Unary("ceil", x),
-    "round_prefer_floor": _up_from(0.5 + _HALF), "round_prefer_ceil": _up_from(0.5 - _HALF)}
 
 
 def _inside(e: Expr, n: Expr) -> Expr:
@@ -92,17 +50,17 @@ def _table(b: Builder, a: FreeAxis, fn: Callable[[Expr], Expr], tag: str) -> Val
 
 def _nearest(b: Builder, x: Val, a: FreeAxis, how: Sampling) -> Element:
     def place(o: Expr) -> Expr:
-        return _inside(Cast(INDEX, _ROUND[how.nearest](COORDINATES[how.coord](o, a))), a.n)
+        return _inside(nearest(o, a.line, how.coord, how.nearest), a.n)
     table = _table(b, a, place, "place")
     return lambda i: _read(b, x, a, i, _inside(b.load(table, (i[a.number],)), a.n))
 
 
 def _linear(b: Builder, x: Val, a: FreeAxis, how: Sampling) -> Element:
     """Both neighbours of the coordinate, which is moved to the edge where it lies outside."""
-    last = real(simplify(a.n - 1))
+    last = real(simplify(a.n - 1), ROUNDED)
 
     def place(o: Expr) -> Expr:
-        return minimum(maximum(COORDINATES[how.coord](o, a), const(0, REAL)), last)
+        return minimum(maximum(place_of(o, a.line, how.coord, ROUNDED), const(0, ROUNDED)), last)
     low = _table(b, a, lambda o: Cast(INDEX, Unary("floor", place(o))), "low")
     high = _table(b, a, lambda o: simplify(Where(a.keeps, o, minimum(
         b.load(low, (o,)) + 1, a.n - 1))), "high")
@@ -110,7 +68,7 @@ def _linear(b: Builder, x: Val, a: FreeAxis, how: Sampling) -> Element:
     def share(o: Expr) -> Expr:  # halves of one element: an infinity stays one
         part = place(o) - Unary("floor", place(o))
         alone = compare("eq", b.load(low, (o,)), b.load(high, (o,)))
-        return Where(alone, const(0.5, REAL), part)
+        return Where(alone, const(0.5, ROUNDED), part)
     shares = _table(b, a, share, "share")
 
     def element(i: Index) -> Expr:
@@ -122,16 +80,16 @@ def _linear(b: Builder, x: Val, a: FreeAxis, how: Sampling) -> Element:
 
 
 def _near(t: Expr, c: float) -> Expr:
-    return ((const(c + 2, REAL) * t - (c + 3)) * t) * t + 1.0
+    return ((const(c + 2, ROUNDED) * t - (c + 3)) * t) * t + 1.0
 
 
 def _far(t: Expr, c: float) -> Expr:
-    return ((const(c, REAL) * t - 5 * c) * t + 8 * c) * t - 4 * c
+    return ((const(c, ROUNDED) * t - 5 * c) * t + 8 * c) * t - 4 * c
 
 
 def _cubic(b: Builder, x: Val, a: FreeAxis, how: Sampling) -> Element:
     def place(o: Expr) -> Expr:
-        return COORDINATES[how.coord](o, a)
+        return place_of(o, a.line, how.coord, ROUNDED)
 
     def low(o: Expr) -> Expr:
         return Cast(INDEX, Unary("floor", place(o)))
@@ -139,13 +97,13 @@ def _cubic(b: Builder, x: Val, a: FreeAxis, how: Sampling) -> Element:
     def weight(t: int) -> Callable[[Expr], Expr]:
         def at(o: Expr) -> Expr:
             part = place(o) - Unary("floor", place(o))
-            distance = (part + 1.0, part, const(1, REAL) - part, const(2, REAL) - part)[t]
+            distance = (part + 1.0, part, const(1, ROUNDED) - part, const(2, ROUNDED) - part)[t]
             w = (_far, _near, _near, _far)[t](distance, how.cubic)
             here = low(o) + (t - 1)
             if how.exclude:
                 w = Where(Binary("and", compare("ge", here, Const(0)), compare("lt", here, a.n)),
-                          w, const(0, REAL))
-            return simplify(Where(a.keeps, const(0.25, REAL), w))
+                          w, const(0, ROUNDED))
+            return simplify(Where(a.keeps, const(0.25, ROUNDED), w))
         return at
     def tap(t: int) -> Callable[[Expr], Expr]:
         return lambda o: simplify(Where(a.keeps, o, _inside(low(o) + (t - 1), a.n)))

@@ -1,6 +1,6 @@
 """Resize: each resized axis is a short weighted sum of source elements."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +11,17 @@ from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, conjunction, const, summed
 from aotc.frontend.building.values import At, Index, Result, Val
 from aotc.frontend.graph import Node
+from aotc.frontend.ops.images.coordinates import (
+    BY_DATA,
+    CROPS,
+    EXACT,
+    SAID,
+    SIMPLE,
+    Line,
+    known,
+    nearest,
+    place_of,
+)
 from aotc.frontend.ops.images.free_axis import FreeAxis, free_axis
 from aotc.frontend.ops.images.resample import (
     Sampling,
@@ -23,10 +34,6 @@ from aotc.ir.dtypes import DTYPES, Array, is_float
 from aotc.ir.expr import Cast, Const, Expr, Unary, Where, compare, maximum, minimum
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import same, simplify
-
-_ROUND: dict[str, Callable[[Array], Array]] = {
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5), "floor": np.floor, "ceil": np.ceil,
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5)}
 
 Factor = Expr | float | None
 Taps = tuple[Array, Array]  # [element, tap]: place in the source; weight
@@ -50,7 +57,7 @@ def resize_10(node: Node, b: Builder) -> Result:
 
 def _asymmetric(b: Builder, x: Val, scales: Val) -> Val:
     axes = list(range(x.rank))
-    how = Sampling("asymmetric", "floor")
+    how = Sampling("asymmetric", SIMPLE)
     known = all(isinstance(d, Const) for d in x.shape)
     if known and _to_numbers(b, axes, scales):
         return resample(b, x, axes, scales, None, "stretch", how)
@@ -62,21 +69,23 @@ def resize(node: Node, b: Builder) -> Result:
     x, scales, sizes = b.input(0), b.arg(2), b.arg(3)
     axes = [b.axis(a, x.rank) for a in node.attr("axes", range(x.rank))]
     coord = node.attr("coordinate_transformation_mode", "half_pixel")
+    if coord not in SAID:
+        raise b.unsupported(f"coordinate_transformation_mode {coord!r}",
+                            f"use one of {', '.join(SAID)}")
     scales = None if scales is None or scales.size == 0 else scales
     shaping = sizes if scales is None else scales
     if shaping is None:
         raise b.bad("neither scales nor sizes; give one of them")
+    if coord == "align_corners" and scales is not None and b.from_data(scales):
+        coord = BY_DATA
     how = Sampling(coord, node.attr("nearest_mode", "round_prefer_floor"),
                    node.attr("cubic_coeff_a", -0.75), bool(node.attr("antialias", 0)),
                    bool(node.attr("exclude_outside", 0)), node.attr("extrapolation_value", 0.0))
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
     known = all(isinstance(x.shape[a], Const) for a in axes)
-    if how.antialias or coord == "tf_crop_and_resize" or policy != "stretch" or known and (
+    if how.antialias or coord == CROPS or policy != "stretch" or known and (
             how.exclude or _to_numbers(b, axes, shaping)):
         return resample(b, x, axes, scales, sizes, policy, how)
-    if coord not in _COORDINATES:
-        raise b.unsupported(f"coordinate_transformation_mode {coord!r}",
-                            f"use one of {', '.join(_COORDINATES)}")
     return _resize(b, x, axes, scales, sizes, how)
 
 
@@ -110,8 +119,8 @@ def _by_data(b: Builder, x: Val, axes: Sequence[int], scales: Val | None,
 def _resize(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes: Val | None,
             how: Sampling) -> Val:
     mode = b.node.attr("mode", "nearest")
-    if mode not in _TAPS:
-        raise b.unsupported(f"mode {mode!r}", f"use one of {', '.join(_TAPS)}")
+    if mode not in _MODES:
+        raise b.unsupported(f"mode {mode!r}", f"use one of {', '.join(_MODES)}")
     b.need(x, "fiub" if mode == "nearest" else "fiu")
     factors: list[Factor] = [None] * len(axes)
     shaping = sizes if scales is None else scales
@@ -147,27 +156,6 @@ def _rounded(e: Expr, dtype: str) -> Expr:
     return cast(dtype, e)
 
 
-def _length(s: float, n: float, m: float) -> float:
-    """The length that a factor asks for: a fraction of an element counts, rounding does not."""
-    return m if abs(s * n - m) < 1e-6 * m else s * n
-
-
-# source coordinate of output ``o``: (o, scale, input extent, output extent), numpy or Expr-like
-_COORDINATES: dict[str, Callable[[Array, float, int, int], Array]] = {
-    "half_pixel": lambda o, s, n, m: (o + 0.5) / s - 0.5,
-    "pytorch_half_pixel": lambda o, s, n, m: (o + 0.5) / s - 0.5 if m > 1 else o * 0.0,
-    "align_corners": lambda o, s, n, m: o * ((n - 1) / (_length(s, n, m) - 1)) if m > 1
-    else o * 0.0,
-    "asymmetric": lambda o, s, n, m: o / s,
-    "half_pixel_symmetric": lambda o, s, n, m: (
-        n / 2 * (1 - m / (s * n)) + (o + 0.5) / s - 0.5),
-}
-
-
-def _nearest(x: Array, how: Sampling) -> Taps:
-    return _ROUND[how.nearest](x)[:, None], np.ones((len(x), 1))
-
-
 def _linear(x: Array, how: Sampling) -> Taps:
     low = np.floor(x)
     return np.stack([low, low + 1], 1), np.stack([1 - (x - low), x - low], 1)
@@ -182,7 +170,8 @@ def _cubic(x: Array, how: Sampling) -> Taps:
 
 
 LONGEST = 1 << 22  # extents whose taps are constants: four places and weights for every element
-_TAPS = {"nearest": _nearest, "linear": _linear, "cubic": _cubic}
+_TAPS = {"linear": _linear, "cubic": _cubic}
+_MODES = ("nearest", *_TAPS)
 
 
 def _one_axis(b: Builder, x: Val, a: FreeAxis, factor: Factor, mode: str, how: Sampling,
@@ -195,9 +184,7 @@ def _one_axis(b: Builder, x: Val, a: FreeAxis, factor: Factor, mode: str, how: S
     if n.value > LONGEST:
         raise b.unsupported(f"{n.value} places along axis {axis}", f"resize to at most {LONGEST}")
     scale = factor if isinstance(factor, float) else n.value / old.value
-    place = _COORDINATES[how.coord](np.arange(n.value, dtype=np.float64), scale, old.value,
-                                       n.value)
-    index, weight = _TAPS[mode](np.asarray(place, np.float64), how)
+    index, weight = _taps(mode, Line(old, n, const(scale, EXACT)), how)
     index = np.clip(index, 0, old.value - 1).astype(np.int64)
     if mode == "linear":  # no weight of zero where both are the edge: an infinity stays one
         weight = np.where(index[:, :1] == index[:, 1:], 0.5, weight)
@@ -212,6 +199,13 @@ def _one_axis(b: Builder, x: Val, a: FreeAxis, factor: Factor, mode: str, how: S
             return e if mode == "nearest" else e * b.at(w, (i[axis],))
         return summed(term(*tap) for tap in taps)
     return b.map(shape, body, [x], tag)
+
+
+def _taps(mode: str, a: Line, how: Sampling) -> Taps:
+    if mode == "nearest":
+        place = known(lambda o: nearest(o, a, how.coord, how.nearest), a.m)
+        return place[:, None], np.ones((len(place), 1))
+    return _TAPS[mode](known(lambda o: place_of(o, a, how.coord, EXACT), a.m), how)
 
 
 def _index_reader(b: Builder, index: Array, old: int, name: str) -> At:
@@ -251,7 +245,7 @@ _CENTRED = ("half_pixel", "pytorch_half_pixel")
 def _divides(how: Sampling) -> bool:
     """True if the nearest element, resizing by a whole ratio, is the quotient by it."""
     return (how.coord in _CENTRED and how.nearest.startswith("round")
-            or how.coord == "asymmetric" and how.nearest == "floor")
+            or how.coord == "asymmetric" and how.nearest in ("floor", SIMPLE))
 
 
 def _whole_ratio(b: Builder, x: Val, axis: int, n: Expr, ratio: int, how: Sampling,

@@ -1,6 +1,7 @@
 """Resize in general: every axis gets two small tensors, the first source element of each output
 element and the weights of the elements from there on.  Where scales and extents are constant both
-are folded away; else they are computed at run time, in f64."""
+are folded away; else they are computed at run time, in f64, but for the nearest element: its place
+is rounded as ONNX Runtime does, in f32, since rounding decides which one is read."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,18 @@ from aotc.frontend.building.declared import expect, expect_shape
 from aotc.frontend.building.rational import ratio, to_int
 from aotc.frontend.building.symbolic import cast, conjunction, const, summed
 from aotc.frontend.building.values import Element, Index, Val
+from aotc.frontend.ops.images.coordinates import (
+    COORDINATES,
+    CROPS,
+    EXACT,
+    ROUNDED,
+    SAID,
+    Box,
+    Line,
+    nearest,
+    place_of,
+    real,
+)
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
 from aotc.ir.expr import (
     Binary,
@@ -30,10 +43,6 @@ from aotc.ir.expr import (
 from aotc.ir.simplify import proves, same, simplify
 
 WRITTEN_OUT = 16  # terms of a sum, at most
-REAL = "f64"  # coordinates: their rounding decides which elements are read
-
-Box = tuple[Expr, Expr]  # start and end of a region, f64 expressions
-
 
 @dataclass(frozen=True)
 class Sampling:
@@ -49,24 +58,32 @@ class Sampling:
 
     @property
     def special(self) -> bool:
-        return self.antialias or self.exclude or self.coord == "tf_crop_and_resize"
+        return self.antialias or self.exclude or self.coord == CROPS
 
 
 @dataclass(frozen=True)
 class Axis1:
-    """One axis being resized: extents ``n`` to ``m`` (index expressions) by the factor ``scale``;
-    ``roi`` is (start, end), or None, both as ``scale`` f64 expressions."""
+    """Axis ``number`` being resized along ``line``, whose factor and region are f64 expressions."""
 
     number: int
-    n: Expr
-    m: Expr
-    scale: Expr
-    roi: Box | None = None
+    line: Line
+
+    @property
+    def n(self) -> Expr:
+        return self.line.n
+
+    @property
+    def m(self) -> Expr:
+        return self.line.m
+
+    @property
+    def scale(self) -> Expr:
+        return self.line.scale
 
 
-def real(value: Expr | float) -> Expr:
+def _real(value: Expr | float) -> Expr:
     """A number or an expression as an f64 expression."""
-    return cast(REAL, value) if isinstance(value, Expr) else const(value, REAL)
+    return cast(EXACT, value) if isinstance(value, Expr) else const(value, EXACT)
 
 
 def resample(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes: Val | None,
@@ -75,9 +92,9 @@ def resample(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes:
 
     UnsupportedError for modes that are none of the standard's."""
     mode = b.node.attr("mode", "nearest")
-    if mode not in _WEIGHTS or how.coord not in _COORDINATES:
+    if mode not in _WEIGHTS or how.coord not in COORDINATES:
         raise b.unsupported(f"mode {mode!r} with coordinates {how.coord!r}",
-                            f"use one of {', '.join(_WEIGHTS)} and {', '.join(_COORDINATES)}")
+                            f"use one of {', '.join(_WEIGHTS)} and {', '.join(SAID)}")
     old = [x.shape[a] for a in axes]
     given = scales if scales is not None else sizes
     if given is None:
@@ -85,17 +102,18 @@ def resample(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes:
     if given.size != len(axes):
         raise b.bad(f"{given} for {len(axes)} axes of {x}")
     factors, wanted = _factors(b, old, axes, scales, sizes, policy)
-    roi = b.arg(1) if how.coord == "tf_crop_and_resize" else None
-    if how.coord == "tf_crop_and_resize" and (roi is None or roi.size != 2 * len(axes)):
-        raise b.bad(f"{how.coord} needs a region (roi) of {2 * len(axes)} numbers, it has "
-                    + ("none" if roi is None else str(roi)))
+    crops = how.coord == CROPS
+    roi = b.arg(1) if crops else None
+    roi = None if roi is None or roi.size == 0 else roi
+    if roi is not None and roi.size != 2 * len(axes):
+        raise b.bad(f"{how.coord} needs a region (roi) of {2 * len(axes)} numbers, it has {roi}")
     out = x
     whole = mode != "nearest" and not is_float(x.dtype)
     if whole:  # weights are fractions: rounded once, at the end
         out = b.map(x.shape, lambda i: cast("f32", b.at(x, i)), [x], "real")
-    work = [Axis1(a, d, m, s, _box(b, roi, k, len(axes)))
+    work = [Axis1(a, Line(d, m, s, _box(b, roi, k, len(axes)) if crops else None))
             for k, (a, d, m, s) in enumerate(zip(axes, old, wanted, factors))
-            if roi is not None or not same(d, m) or scales is not None and s != const(1, REAL)]
+            if roi is not None or not same(d, m) or scales is not None and s != const(1, EXACT)]
     for place, axis in enumerate(work):
         tag = "" if place == len(work) - 1 and not whole else f"axis{axis.number}"
         out = _one(b, out, axis, mode, how, tag)
@@ -109,11 +127,11 @@ def _factors(b: Builder, old: Sequence[Expr], axes: Sequence[int], scales: Val |
     """(factor per axis as an f64 expression, new extent per axis)."""
     if scales is not None and not b.from_data(scales):
         given = scale_factors(b, scales, len(axes))
-        return [real(f) for f in given], [
+        return [_real(f) for f in given], [
             Const(int(np.floor(f * n.value))) if isinstance(f, float) and isinstance(n, Const)
             else scaled(b, n, f) for f, n in zip(given, old)]
     if scales is not None:
-        factors = [real(b.at(scales, (Const(k),))) for k in range(len(axes))]
+        factors = [_real(b.at(scales, (Const(k),))) for k in range(len(axes))]
     else:
         ends = b.elements(b.input(3) if sizes is None else sizes)
         factors = [_ratio(e, n) for e, n in zip(ends, old)]
@@ -137,7 +155,7 @@ def _least(name: str, values: Sequence[Expr]) -> Expr:
     best = values[0]
     for v in values[1:]:
         best = _fold(binary(name, best, v))
-    return best if best.dtype == REAL else simplify(best)
+    return best if best.dtype == EXACT else simplify(best)
 
 
 def scale_factors(b: Builder, v: Val, count: int) -> list[Expr | float]:
@@ -172,27 +190,28 @@ def scaled(b: Builder, extent: Expr, factor: Expr | float) -> Expr:
 def extent_by(factor: Expr, n: Expr, bias: float, declared: Expr) -> Expr:
     """The extent that a factor from data gives: f32(0.7) * 10 is 6 or, in f32, 7."""
     exact, rounded = (cast(INDEX, Unary("floor", cast(kind, factor) * cast(kind, n) + bias))
-                      for kind in (REAL, "f32"))
+                      for kind in (EXACT, "f32"))
     return Where(compare("eq", rounded, declared), rounded, exact)
 
 
 def _ratio(size: Expr, n: Expr) -> Expr:
     if isinstance(size, Const) and isinstance(n, Const):
-        return const(size.value / n.value, REAL)
-    return real(size) / real(n)
+        return const(size.value / n.value, EXACT)
+    return _real(size) / _real(n)
 
 
 def _fold(e: Expr) -> Expr:
     """min or max of two constants."""
     if isinstance(e, Binary) and isinstance(e.a, Const) and isinstance(e.b, Const):
-        return const((min if e.op == "min" else max)(e.a.value, e.b.value), REAL)
+        return const((min if e.op == "min" else max)(e.a.value, e.b.value), EXACT)
     return e
 
 
-def _box(b: Builder, roi: Val | None, k: int, count: int) -> Box | None:
+def _box(b: Builder, roi: Val | None, k: int, count: int) -> Box:
+    """The region along axis ``k`` of ``count``: all of it where the node has none."""
     if roi is None:
-        return None
-    return real(b.at(roi, (Const(k),))), real(b.at(roi, (Const(k + count),)))
+        return _real(0.0), _real(1.0)
+    return _real(b.at(roi, (Const(k),))), _real(b.at(roi, (Const(k + count),)))
 
 
 def _rounded(e: Expr, dtype: str) -> Expr:
@@ -204,56 +223,18 @@ def _rounded(e: Expr, dtype: str) -> Expr:
     return cast(dtype, e)
 
 
-# ---------------------------------------------------------------- coordinates
-
-def _pixel(o: Expr, a: Axis1) -> Expr:
-    return (o + 0.5) / a.scale - 0.5
-
-
-def _unless_one(a: Axis1, value: Expr, single: Expr) -> Expr:
-    return Where(compare("eq", a.scale * real(a.n), const(1, REAL)), single, value)
-
-
-def _crop(o: Expr, a: Axis1) -> Expr:
-    assert a.roi is not None, a  # the mode has one
-    start, end = a.roi
-    last = real(simplify(a.n - 1))
-    step = _unless_one(a, o * (end - start) * last / (a.scale * real(a.n) - 1.0),
-                       (end - start) * (last / 2.0))
-    return step + start * last
-
-
-# source coordinate of the output element ``o`` (an f64 expression)
-_COORDINATES: dict[str, Callable[[Expr, Axis1], Expr]] = {
-    "half_pixel": _pixel,
-    "pytorch_half_pixel": lambda o, a: _unless_one(a, _pixel(o, a), const(-0.5, REAL)),
-    "align_corners": lambda o, a: _unless_one(
-        a, o * real(simplify(a.n - 1)) / (a.scale * real(a.n) - 1.0), const(0, REAL)),
-    "asymmetric": lambda o, a: o / a.scale,
-    "half_pixel_symmetric": lambda o, a: (
-        real(a.n) / 2.0 * (const(1, REAL) - real(a.m) / (a.scale * real(a.n)))
-        + _pixel(o, a)),
-    "tf_crop_and_resize": _crop,
-}
-
-
 # ---------------------------------------------------------------- weights
 
-_ROUND = {"floor": lambda x: Unary("floor", x), "ceil": lambda x: Unary("ceil", x),
-          "round_prefer_floor": lambda x: Unary("ceil", x - 0.5),
-          "round_prefer_ceil": lambda x: Unary("floor", x + 0.5)}
-
-
 def _hat(t: Expr, how: Sampling) -> Expr:
-    return maximum(const(1, REAL) - t, const(0, REAL))
+    return maximum(const(1, EXACT) - t, const(0, EXACT))
 
 
 def _cubic(t: Expr, how: Sampling) -> Expr:
     a = how.cubic
-    near = ((const(a + 2, REAL) * t - (a + 3)) * t) * t + 1.0
-    far = ((const(a, REAL) * t - 5 * a) * t + 8 * a) * t - 4 * a
-    return Where(compare("le", t, const(1, REAL)), near,
-                 Where(compare("lt", t, const(2, REAL)), far, const(0, REAL)))
+    near = ((const(a + 2, EXACT) * t - (a + 3)) * t) * t + 1.0
+    far = ((const(a, EXACT) * t - 5 * a) * t + 8 * a) * t - 4 * a
+    return Where(compare("le", t, const(1, EXACT)), near,
+                 Where(compare("lt", t, const(2, EXACT)), far, const(0, EXACT)))
 
 
 # mode: (elements to either side, their weight by distance)
@@ -274,10 +255,8 @@ def _side(a: Axis1, mode: str, how: Sampling) -> Expr:
 
 
 def _first(place: Expr, a: Axis1, mode: str, how: Sampling) -> Expr:
-    """f64 expression of the first element read."""
-    if mode == "nearest":
-        return _ROUND[how.nearest](place)
-    return Unary("ceil", place) - real(_side(a, mode, how))
+    """f64 expression of the first element that has a weight."""
+    return Unary("ceil", place) - _real(_side(a, mode, how))
 
 
 def _one(b: Builder, x: Val, a: Axis1, mode: str, how: Sampling, tag: str) -> Val:
@@ -285,17 +264,17 @@ def _one(b: Builder, x: Val, a: Axis1, mode: str, how: Sampling, tag: str) -> Va
     node, dtype = f"axis{a.number}", x.dtype if is_float(x.dtype) else "f32"
 
     def place(i: Index) -> Expr:
-        return _COORDINATES[how.coord](cast(REAL, i[0]), a)
+        return place_of(i[0], a.line, how.coord, EXACT)
     count = Const(1) if mode == "nearest" else simplify(_side(a, mode, how) * 2)
-    first = _table(b, (a.m,), lambda i: cast(INDEX, _first(place(i), a, mode, how)),
+    first = _table(b, (a.m,), lambda i: nearest(i[0], a.line, how.coord, how.nearest)
+                   if mode == "nearest" else cast(INDEX, _first(place(i), a, mode, how)),
                    f"{node}_first")
     weights = None if mode == "nearest" else _normalised(b, place, a, mode, how, count, dtype,
                                                          node)
     inside = None
-    if a.roi is not None:
-        inside = _table(b, (a.m,), lambda i: conjunction([
-            compare("ge", place(i), const(0, REAL)),
-            compare("le", place(i), real(simplify(a.n - 1)))]), f"{node}_inside")
+    if a.line.roi is not None:
+        inside = _table(b, (a.m,), lambda i: _inside(place_of(
+            i[0], a.line, how.coord, ROUNDED), a.n), f"{node}_inside")
 
     def term(i: Index, t: Expr) -> Expr:
         at = i[a.number]
@@ -308,6 +287,12 @@ def _one(b: Builder, x: Val, a: Axis1, mode: str, how: Sampling, tag: str) -> Va
         return total
     return b.map(shape, lambda i: Where(b.load(inside, (i[a.number],)), b.at(total, i),
                                         const(how.outside, x.dtype)), [total], tag)
+
+
+def _inside(place: Expr, n: Expr) -> Expr:
+    """Whether a place, as it is rounded, lies between the first and the last of ``n`` elements."""
+    return conjunction([compare("ge", place, const(0, place.dtype)),
+                        compare("le", place, real(simplify(n - 1), place.dtype))])
 
 
 def _summed(b: Builder, shape: Shape, term: Callable[[Index, Expr], Expr], count: Expr,
@@ -331,16 +316,16 @@ def _normalised(b: Builder, place: Element, a: Axis1, mode: str, how: Sampling, 
     """The weights [m, count] of an axis."""
     kernel = _WEIGHTS[mode][1]
     grows = not how.antialias or proves(compare("ge", a.m, a.n))
-    stretch = const(1, REAL) if grows else _fold(binary("min", a.scale, const(1, REAL)))
+    stretch = const(1, EXACT) if grows else _fold(binary("min", a.scale, const(1, EXACT)))
 
     def raw(i: Index, t: Expr) -> Expr:
         where = place(i)
-        at = _first(where, a, mode, how) + real(t)
+        at = _first(where, a, mode, how) + _real(t)
         assert kernel is not None, mode  # "nearest" has no weights
         weight = kernel(Unary("abs", at - where) * stretch, how)
         if how.exclude:
-            weight = Where(Binary("and", compare("ge", at, const(0, REAL)),
-                                  compare("lt", at, real(a.n))), weight, const(0, REAL))
+            weight = Where(Binary("and", compare("ge", at, const(0, EXACT)),
+                                  compare("lt", at, _real(a.n))), weight, const(0, EXACT))
         return weight
     if not how.exclude and not how.antialias:
         return _table(b, (a.m, count), lambda i: cast(dtype, raw(i, i[1])), f"{node}_weights")
