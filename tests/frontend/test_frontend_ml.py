@@ -94,6 +94,38 @@ def test_forests_of_regressions(dtype, fold):
               **lists(rng, "target", trees=3, targets=targets, one_each=one_each, modes=MODES))
 
 
+def silent(attrs, kind, seed):
+    """The forest with a third of the votes, so that rows have targets that no leaf speaks of."""
+    names = [f"{kind}_{n}" for n in ("treeids", "nodeids", "ids", "weights")]
+    kept = np.random.default_rng(seed).permutation(len(attrs[names[0]]))
+    kept = sorted(kept[:max(len(kept) // 3, 1)])
+    return attrs | {n: [attrs[n][k] for k in kept] for n in names}
+
+
+@pytest.mark.parametrize("fold", ("SUM", "AVERAGE", "MIN", "MAX"))
+def test_targets_that_no_leaf_speaks_of(fold):
+    """Of several: 0, without a base value; of one: leaves that do not speak of it say 0."""
+    rng = np.random.default_rng(12)
+    x = rows(rng, 17, 3)
+    for targets, seed in itertools.product((1, 2, 4), range(3)):
+        attrs = silent(lists(rng, "target", trees=3, targets=targets), "target", seed)
+        attrs |= dict(n_targets=targets, aggregate_function=fold)
+        check("TreeEnsembleRegressor", [x], **attrs)
+        check("TreeEnsembleRegressor", [x], base_values=floats(rng, targets), **attrs)
+
+
+@pytest.mark.parametrize("how", TRANSFORMS[:4])
+def test_two_classes_that_no_leaf_speaks_of(how):
+    rng = np.random.default_rng(13)
+    x = rows(rng, 17, 3)
+    for seed in range(3):
+        attrs = silent(lists(rng, "class", trees=3, targets=2), "class", seed)
+        attrs |= dict(classlabels_int64s=[0, 1], post_transform=how)
+        check("TreeEnsembleClassifier", [x], 2, **attrs)
+        attrs |= dict(class_ids=[1] * len(attrs["class_ids"]))  # of the second alone
+        check("TreeEnsembleClassifier", [x], 2, **attrs)
+
+
 @pytest.mark.parametrize("how", TRANSFORMS)
 def test_forests_of_classes(how):
     """A class that no leaf is about, trees about one class each (not as many for each), and leaves

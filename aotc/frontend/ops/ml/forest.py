@@ -217,6 +217,8 @@ def by_target(forest: Forest) -> Forest | None:
     votes, owner = forest.votes, _owners(forest)
     if owner is None:
         return None
+    if votes.targets == 1:  # also trees that say nothing of it
+        return forest
     own, about = owner[votes.node], np.full(len(forest.roots), -1)
     heard = own >= 0
     about[own[heard]] = votes.target[heard]
@@ -248,9 +250,11 @@ def weights(forest: Forest, fold: str, nothing: float) -> Array:
     """[node, target]: votes put together by ``fold`` (sum, min, max), ``nothing`` where there is
     none."""
     votes = forest.votes
-    out = np.full((len(forest.child), votes.targets), nothing, votes.weight.dtype)
-    join = {"sum": np.add, "min": np.minimum, "max": np.maximum}[fold]
+    join, start = {"sum": (np.add, 0), "min": (np.minimum, np.inf),
+                   "max": (np.maximum, -np.inf)}[fold]
+    out = np.full((len(forest.child), votes.targets), start, votes.weight.dtype)
     join.at(out, (votes.node, votes.target), votes.weight)
+    out[~voted(forest)] = nothing
     return out
 
 

@@ -2,7 +2,7 @@
 one and leaves' weights are summed; else they are walked level by level: where every tree stands is
 a tensor of node numbers, which tables of constants take one step down (``forest.py``)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,7 +75,7 @@ def tree_ensemble_regressor(node: Node, b: Builder) -> Result:
                     f"{', '.join(_FOLDS).upper()}")
     targets = node.attr("n_targets", 1)
     forest = forest_of_lists(b, x.shape[1], DTYPES[x.dtype].numpy, "target", targets)
-    return _regressed(b, _based(b, _totals(b, x, forest, fold), targets), targets)
+    return _regressed(b, _totals(b, x, forest, fold), targets)
 
 
 def _regressed(b: Builder, scores: Val, targets: int) -> Val:
@@ -126,7 +126,17 @@ def _of_one_score(b: Builder, x: Val, forest: Forest, labels: Val, how: str) -> 
     both = b.map((x.shape[0], Const(2)), lambda i: Where(
         compare("eq", i[1], Const(1)), b.at(score, (i[0], Const(0))), const(0, "f32")), [score],
         "both")
-    return label, transformed(b, both, how, out=1)
+    if bases or _all_voted_for(forest, [1]):
+        return label, transformed(b, both, how, out=1)
+    return label, _or_alone(b, _some_vote(b, _walk(b, x, forest)), transformed(b, both, how),
+                            two_columns(b, score, how, positive))
+
+
+def _or_alone(b: Builder, some: Val, both: Val, alone: Val) -> Val:
+    """The scores [N, 2] of two classes, output 1: those of rows of which no leaf speaks of the
+    second are ``alone``."""
+    return b.map(both.shape, lambda i: Where(b.at(some, (i[0], Const(1))), b.at(both, i),
+                                             b.at(alone, i)), [both, alone, some], out=1)
 
 
 def _of_two_scores(b: Builder, labels: Val, scores: Val, some: Val | None, how: str) -> Result:
@@ -139,23 +149,34 @@ def _of_two_scores(b: Builder, labels: Val, scores: Val, some: Val | None, how: 
     sources = [v for v in (scores, some) if v is not None]
     counts = b.map((scores.shape[0], Const(1)), second, sources, "counts")
     label = two_labels(b, labels, counts, 0.0)
-    both = transformed(b, scores, how, out=1)
     if some is None:
-        return label, both
-    alone = two_columns(b, counts, how, False, out=1)
-    return label, b.map(scores.shape, lambda i: Where(
-        b.at(some, (i[0], Const(1))), b.at(both, i), b.at(alone, i)), [both, alone, some], out=1)
+        return label, transformed(b, scores, how, out=1)
+    return label, _or_alone(b, some, transformed(b, scores, how), two_columns(b, counts, how, False))
 
 
 # ---------------------------------------------------------------- walking
 
 def _totals(b: Builder, x: Val, forest: Forest, fold: str) -> Val:
-    """[N, targets]: what the leaves say about each target, put together."""
-    total = _summed(b, x, forest, "sum" if fold == AVERAGE else fold)
-    if fold != AVERAGE:
-        return total
-    return b.map(total.shape, lambda i: b.at(total, i) / const(len(forest.roots), x.dtype),
-                 [total], "average")
+    """[N, targets]: what the leaves say about each target, put together, and the base values.  As
+    in ONNX Runtime, one of several targets that no leaf of a row speaks of is 0, without its base
+    value; where there is but one target, a leaf that does not speak of it says 0."""
+    targets, some = forest.votes.targets, None
+    fold, average = ("sum", True) if fold == AVERAGE else (fold, False)
+    if targets == 1 or fold == "sum" and not _bases(b) or _all_voted_for(forest):
+        total = _summed(b, x, forest, fold)
+    else:
+        _bounded(b, forest)
+        reached = _walk(b, x, forest)
+        some, total = _some_vote(b, reached), _sums(b, x, reached, fold)
+    if average:
+        every = total
+        total = b.map(every.shape, lambda i: b.at(every, i) / const(len(forest.roots), x.dtype),
+                      [every], "average")
+    scores = _based(b, total, targets) if b.node.op != "TreeEnsemble" else total
+    if some is None:
+        return scores
+    return b.map(scores.shape, lambda i: Where(b.at(some, i), b.at(scores, i),
+                                               const(0, scores.dtype)), [scores, some], "said")
 
 
 def _summed(b: Builder, x: Val, forest: Forest, fold: str) -> Val:
@@ -257,7 +278,7 @@ def _sums(b: Builder, x: Val, reached: _Reached, fold: str) -> Val:
     """[N, targets]: the weights of the leaves that are about each target, put together by ``fold``
     (sum, min, max)."""
     forest, targets = reached.forest, reached.forest.votes.targets
-    end = float(np.finfo(DTYPES[x.dtype].numpy).max)  # what a target without a leaf gets
+    end = np.inf if targets > 1 else 0.0  # of a target without a leaf
     nothing = {"sum": 0.0, "min": end, "max": -end}[fold]
     table = weights(forest, fold, nothing)
     axes = b.axes((x.shape[0], Const(targets)))
@@ -296,11 +317,12 @@ def _some_vote(b: Builder, reached: _Reached) -> Val:
                  "voted")
 
 
-def _all_voted_for(forest: Forest) -> bool:
-    """True if some leaf speaks of every target, whatever the features are."""
+def _all_voted_for(forest: Forest, about: Sequence[int] = ()) -> bool:
+    """True if some leaf speaks of every target (``about``: of these), whatever the features are."""
     table = voted(forest)
     leaves = [_leaves(forest, np.array([root])) for root in np.unique(forest.roots)]
-    return all(any(table[own, t].all() for own in leaves) for t in range(forest.votes.targets))
+    return all(any(table[own, t].all() for own in leaves)
+               for t in about or range(forest.votes.targets))
 
 
 def _leaves(forest: Forest, level: Array) -> Array:

@@ -92,7 +92,7 @@ def two_labels(b: Builder, labels: Val, scores: Val, limit: float) -> Val:
     return replace(b.map(scores.shape[:1], body, [scores, labels]), stored=labels.stored)
 
 
-def two_columns(b: Builder, scores: Val, how: str, whole: bool, out: int) -> Val:
+def two_columns(b: Builder, scores: Val, how: str, whole: bool, out: int = 0) -> Val:
     """The two columns of one score per row.  ``whole``: both are one, as probabilities are, else
     they are opposite; UnsupportedError for PROBIT."""
     if how == PROBIT:
