@@ -111,9 +111,9 @@ Limits that the table does not show:
   states: classes, repetition, alternatives, groups, anchors; `\\w` and others are of ASCII. Letters
   of one and two bytes change case.
 - ai.onnx.ml: what the standard leaves open (scores of two classes made of one, transforms of one
-  target, classes that no leaf votes for) is as ONNX Runtime has it: of several targets of trees, one
-  that no leaf of a row speaks of is 0, without its base value, where onnx.reference has the base
-  value, or the largest or least number for MIN and MAX. ZipMap gives the matrix of
+  target, classes that no leaf votes for) is as ONNX Runtime has it: of several targets of trees,
+  one that no leaf of a row speaks of is 0, without its base value, where onnx.reference has the
+  base value, or the largest or least number for MIN and MAX. ZipMap gives the matrix of
   scores, a column for each label in their order. An input that
   is a map (DictVectorizer, CastMap with max_map) is a matrix with a column for each key that the
   model knows ([bundle](bundle.md#maps)); a dense CastMap, whose number of keys data says, is

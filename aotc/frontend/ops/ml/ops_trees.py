@@ -151,7 +151,8 @@ def _of_two_scores(b: Builder, labels: Val, scores: Val, some: Val | None, how: 
     label = two_labels(b, labels, counts, 0.0)
     if some is None:
         return label, transformed(b, scores, how, out=1)
-    return label, _or_alone(b, some, transformed(b, scores, how), two_columns(b, counts, how, False))
+    alone = two_columns(b, counts, how, False)
+    return label, _or_alone(b, some, transformed(b, scores, how), alone)
 
 
 # ---------------------------------------------------------------- walking
