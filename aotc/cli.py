@@ -2,7 +2,6 @@
 wrong usage; results go to stdout, progress (on a terminal only) and errors to stderr."""
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -10,6 +9,18 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
+from aotc.cli_values import (
+    alias_of,
+    arena_of,
+    dim_of,
+    extent_of,
+    file_of,
+    fixed_of,
+    list_of,
+    ranges_of,
+    shape_of,
+    words_of,
+)
 from aotc.errors import AotcError
 from aotc.options import AUTO, Options, decisions, option
 from aotc.stage_names import SHOWN, STAGE_NAMES
@@ -159,7 +170,7 @@ def _bench(args: argparse.Namespace) -> None:
         progress_done()
         print("\n".join(profile_lines(found)))
         return
-    rows = bench(args.model, args.threads, _words(args.compare), args.target, args.dims,
+    rows = bench(args.model, args.threads, words_of(args.compare), args.target, args.dims,
                  args.seconds, _stage_progress, _file_progress, **_decisions(args))
     progress_done()
     width = max(len(r.name) for r in rows)
@@ -251,96 +262,12 @@ class _Ranges(_Pairs):
             super().__call__(parser, namespace, values, option_string)
 
 
-def _alias(text: str) -> tuple[str, str]:
-    """"past.*=present.*" -> ("past.*", "present.*"); "auto" as it is."""
-    past, eq, present = text.partition("=")
-    if text != AUTO and not (past and eq and present):
-        raise argparse.ArgumentTypeError(f"{text}: write INPUT=OUTPUT, or auto alone")
-    return past, present
-
-
 class _Words(argparse.Action):
     """Collect the values of an option that may stand several times."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
                  option_string: str | None = None) -> None:
         setattr(namespace, self.dest, (*getattr(namespace, self.dest), values))
-
-
-def _arena(text: str) -> Any:
-    from aotc.sched import parse_limit
-    try:
-        return parse_limit(text)
-    except AotcError as err:
-        raise argparse.ArgumentTypeError(str(err)) from None
-
-
-def _dim(text: str) -> tuple[str, int | tuple[int, int] | frozenset[int]]:
-    """"seq=1..512" -> ("seq", (1, 512)); "batch=4" -> ("batch", 4); "batch=1,2" -> a set."""
-    several = re.fullmatch(r"(.+)=(\d+(?:,\d+)+)", text)
-    if several:
-        return several[1], frozenset(map(int, several[2].split(",")))
-    match = re.fullmatch(r"(.+)=(\d+)(?:\.\.(\d+))?", text)
-    if not match:
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=LO..HI, NAME=EXTENT or NAME=A,B,..")
-    name, lo, hi = match.groups()
-    return name, int(lo) if hi is None else (int(lo), int(hi))
-
-
-def _told(text: str) -> tuple[str, int]:
-    """"past=3" -> ("past", 3)."""
-    name, extent = _dim(text)
-    if not isinstance(extent, int):
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=EXTENT")
-    return name, extent
-
-
-def _ranges(text: str) -> tuple[str, list[tuple[int, int | None]]]:
-    """"seq=1,2..16,17.." -> ("seq", [(1, 1), (2, 16), (17, None)]); "auto" as it is."""
-    if text == AUTO:
-        return text, []
-    name, _, ranges = text.rpartition("=")
-    found = [re.fullmatch(r"(\d+)(?:(\.\.)(\d*))?", r) for r in ranges.split(",")]
-    if not name or not all(found):
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=LO..HI,LO..HI; LO for one extent, "
-                                         "LO.. without an end; auto alone")
-    return name, [(int(m[1]), int(m[3] or m[1]) if m[3] or not m[2] else None)
-                  for m in found if m]
-
-
-def _fixed(text: str) -> tuple[str, Any]:
-    """"sr=16000" -> ("sr", 16000); lists, nested too, true and false; NAME.npy stays a path."""
-    name, eq, value = text.partition("=")
-    if not name or eq and not value:
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=VALUE")
-    if not eq or value.endswith(".npy"):
-        return name, value or None
-    try:
-        return name, json.loads(value if value.startswith("[") or "," not in value else
-                                f"[{value}]")
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text}: {value} is no number, no list of numbers and "
-                                         "no .npy file") from None
-
-
-def _list(text: str) -> tuple[str, Any]:
-    """"x=3" -> ("x", 3); shapes [[2,3],[4]] and null as in JSON."""
-    name, _, value = text.partition("=")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=3, [[2,3]] or null") from None
-
-
-def _named_file(text: str) -> tuple[str, str]:
-    name, eq, path = text.partition("=")
-    if not (name and eq and path):
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=FILE.npy")
-    return name, path
-
-
-def _words(text: str | None) -> list[str]:
-    return [w for w in (text or "").split(",") if w]
 
 
 def _threads(text: str) -> int:
@@ -368,8 +295,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--jobs", type=_threads, default=2)
     sub = command("run", _run, "run a bundle on .npy inputs")
     sub.add_argument("bundle", metavar="DIR")
-    sub.add_argument("--input", action=_Pairs, type=_named_file, default={}, metavar="NAME=F.npy")
-    sub.add_argument("--dim", action=_Pairs, type=_told, metavar="NAME=EXTENT",
+    sub.add_argument("--input", action=_Pairs, type=file_of, default={}, metavar="NAME=F.npy")
+    sub.add_argument("--dim", action=_Pairs, type=extent_of, metavar="NAME=EXTENT",
                      help="of a dimension that no input's shape tells")
     sub.add_argument("--output-dir", metavar="D", help="write each output as NAME.npy")
     sub.add_argument("--threads", type=_threads, default=1)
@@ -422,23 +349,24 @@ def _model_arguments(sub: argparse.ArgumentParser,
 # how an option is written on the command line, where that is more than a word
 _WRITTEN: dict[str, dict[str, Any]] = {
     "out": {"metavar": "DIR"}, "inputs": {"metavar": "X.npz"},
-    "dims": {"action": _Pairs, "type": _dim, "metavar": "NAME=LO..HI"},
+    "dims": {"action": _Pairs, "type": dim_of, "metavar": "NAME=LO..HI"},
     "winograd": {"type": lambda text: int(text) if text.isdigit() else text},
     "machine": {"metavar": "FILE"}, "error": {"type": float, "metavar": "SHARE"},
-    "fix": {"action": _Pairs, "type": _fixed, "metavar": "NAME=VALUE"},
-    "bound": {"action": _Pairs, "type": _told, "metavar": "NODE=MOST"},
-    "lists": {"action": _Pairs, "type": _list, "metavar": "NAME=COUNT"},
+    "fix": {"action": _Pairs, "type": fixed_of, "metavar": "NAME=VALUE"},
+    "bound": {"action": _Pairs, "type": extent_of, "metavar": "NODE=MOST"},
+    "shapes": {"action": _Pairs, "type": shape_of, "metavar": "NAME=N,N,.."},
+    "lists": {"action": _Pairs, "type": list_of, "metavar": "NAME=COUNT"},
     "input_default": {"action": _Words, "metavar": "NAME"},
-    "alias": {"action": _Ranges, "type": _alias, "metavar": "INPUT=OUTPUT"},
-    "variants": {"action": _Ranges, "type": _ranges, "metavar": "NAME=LO..HI,LO..HI"},
-    "arena": {"type": _arena, "metavar": "LIMIT"},
+    "alias": {"action": _Ranges, "type": alias_of, "metavar": "INPUT=OUTPUT"},
+    "variants": {"action": _Ranges, "type": ranges_of, "metavar": "NAME=LO..HI,LO..HI"},
+    "arena": {"type": arena_of, "metavar": "LIMIT"},
     "profile": {"action": "store_true"},
     "schedule": {"metavar": "S.json"}, "schedule_out": {"metavar": "S.json"},
     "dump": {"metavar": "DIR"},
     "stop_after": {"metavar": "STAGE", "choices": STAGE_NAMES, "help": ", ".join(STAGE_NAMES)},
 }
 # the others are called as the option is
-_FLAGS = {"out": ("-o", "--out"), "dims": ("--dim",), "lists": ("--list",)}
+_FLAGS = {"out": ("-o", "--out"), "dims": ("--dim",), "lists": ("--list",), "shapes": ("--shape",)}
 
 
 def _option_arguments(sub: argparse.ArgumentParser, names: Iterable[str]) -> None:

@@ -82,6 +82,8 @@ class Options:
         Small ones are in any case, unless the model lists every one of many as an input.
     lists: what inputs that are sequences or optionals hold, each tensor then being an input of its
         own: {"x": 3} tensors, or their shapes, {"x": [[2, 3], [4]]}; {"o": None}: nothing.
+    shapes: {"x": (1, 3, "h", "w")}: the extents of an input of which the model leaves them open, or
+        says no shape at all: numbers, and names of dimensions.
     bound: {"keep": 1000}: the most elements that data may give the results of a node, by its name
         or that of a result; memory is for so many, and more are a fault at run time.
     variants: {"seq": [(1, 16), (17, 512)]}: kernels decided for each of these ranges of a dynamic
@@ -141,6 +143,9 @@ class Options:
     lists: Mapping[str, Any] | None = _decision(
         None, "what an input that is a sequence or an optional holds: 3 tensors, their shapes "
         "[[2,3],[4]], or null (nothing)")
+    shapes: Mapping[str, Sequence[int | str | None]] | None = _decision(
+        None, "the extents of an input whose shape the model does not say, numbers or names: "
+        "1,3,h,w")
     bound: Mapping[str, int] | None = _decision(
         None, "the most elements that data may give the results of a node")
     variants: Variants = _decision(

@@ -153,7 +153,8 @@ def _load(work: Work) -> Work:
 def _graph(work: Work) -> Work:
     o = work.options
     dims = {k: v for k, v in (o.dims or {}).items() if not o.alias or k != ROOM}
-    graph = read_graph(work.model, dims, _name(o), o.fix, o.input_default, o.lists, o.bound)
+    graph = read_graph(work.model, dims, _name(o), o.fix, o.input_default, o.lists, o.bound,
+                       o.shapes)
     return replace(work, graph=graph, ranges=graph.dims, settings=graph.settings, model=None)
 
 

@@ -145,8 +145,8 @@ class Graph:
     of a type that is stored only; ``texts`` of its constants, with their places; ``settled``:
     what elements of inputs must be, None of those that may be anything (``settled.py``);
     ``learnt``: what trial builds have learnt about extents; ``bounds``: {node or a result of it:
-    the most elements that data may give it}; ``ranks``: {tensor: its declared extents, None where
-    they are no numbers}; ``readings``: {result whose rank extents decide: which it has
+    the most elements that data may give it}; ``ranks``: {tensor: its declared extents, None: any},
+    in a search alone; ``readings``: {result whose rank extents decide: which it has
     (``readings.py``)}."""
 
     name: str
@@ -165,7 +165,8 @@ class Graph:
     settled: dict[str, tuple[Expr | None, ...]] = field(default_factory=dict, hash=False)
     learnt: "Learnt | None" = field(default=None, hash=False, repr=False)
     bounds: dict[str, int] = field(default_factory=dict, hash=False, repr=False)
-    ranks: dict[str, tuple[int | None, ...]] = field(default_factory=dict, hash=False, repr=False)
+    ranks: dict[str, tuple[int | str | None, ...]] = field(default_factory=dict, hash=False,
+                                                           repr=False)
     readings: dict[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
     @property

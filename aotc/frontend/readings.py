@@ -17,7 +17,7 @@ from aotc.ir.expr import Binary, Const, Expr, Guarded, Sym, Unary, compare, walk
 from aotc.ir.simplify import lower, simplify, upper
 
 Reading = tuple[int, ...]  # the axes that a Squeeze removes; (the number of a branch,)
-Ranks = Mapping[str, tuple[int | None, ...]]  # tensor -> its declared extents, None: any
+Ranks = Mapping[str, tuple[int | str | None, ...]]  # tensor -> its declared extents, None: any
 MOST_BUILDS = 64  # that are tried for one model
 _OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
 

@@ -71,7 +71,7 @@ def _checked(options: Options) -> Checked:
         o = options
         dims = {k: v for k, v in (o.dims or {}).items() if not o.alias or k != ROOM}
         graph, built = read_built(model, dims, o.name or name, o.fix, o.input_default, o.lists,
-                                  o.bound)
+                                  o.bound, o.shapes)
         program = to_program(graph, get_target(options.target).library, built)
     except UnsupportedError as err:
         return Checked(name, opsets, count, weights, str(err))

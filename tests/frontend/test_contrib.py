@@ -312,7 +312,7 @@ def test_refusals_name_the_node_and_what_to_do():
 
 def test_refusals_of_what_an_operator_stands_for():
     model, _ = one_node("FusedConv", [rand(1, 3, 5, 5), rand(4, 3, 3, 3)], MS | dict(
-        activation="Relu"), shapes={"in0": (1, "c", 5, 5)})
+        activation="Relu"), shapes={"in1": (4, "c", 3, 3)})
     with pytest.raises(UnsupportedError) as err:
         program_of(model)
     assert "com.microsoft.FusedConv" in str(err.value) and "in its Conv" in str(err.value)

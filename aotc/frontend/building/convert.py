@@ -142,10 +142,10 @@ def _run_node(node: Node, b: Builder) -> None:
         b.rows[row.tensor] = (*b.rows.get(row.tensor, ()), row)
 
 
-def _check_rank(b: Builder, v: Value, declared: abc.Sequence[int | None]) -> None:
+def _check_rank(b: Builder, v: Value, declared: abc.Sequence[int | str | None]) -> None:
     """ModelError for a tensor of another rank than the model states, or other fixed extents."""
     if isinstance(v, Val) and (v.rank != len(declared) or any(
-            n is not None and isinstance(d, Const) and d.value != n
+            isinstance(n, int) and isinstance(d, Const) and d.value != n
             for d, n in zip(v.shape, declared))):
         raise b.bad(f"{v} is declared with extents {list(declared)}")
 

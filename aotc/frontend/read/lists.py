@@ -9,7 +9,7 @@ import onnx
 from aotc.errors import ModelError
 from aotc.frontend.graph import Node, shorten
 from aotc.frontend.read.dims import Input
-from aotc.frontend.read.read_types import dtype_name, elem_name, stored_name
+from aotc.frontend.read.read_types import dtype_name, elem_name, extent_of, stored_name
 from aotc.ir.bundle import Part
 from aotc.ir.dtypes import DTYPES
 
@@ -122,12 +122,8 @@ def _tensor(name: str, kind: onnx.TypeProto, faults: list[str],
         faults.append(f"{what} has dtype {elem_name(t.elem_type)}: convert "
                       f"the model to {', '.join(DTYPES)}")
     if not t.HasField("shape") and shape is None:
-        faults.append(f"{what} has no shape: declare its rank (dimensions may be names)")
-    dims = []
-    for d in t.shape.dim:
-        which = d.WhichOneof("value")
-        value = d.dim_value if which == "dim_value" else d.dim_param or None
-        if isinstance(value, int) and value < 0:
-            value = None  # some exporters write -1 for "any"
-        dims.append(value)
-    return name, dtype or "f32", tuple(dims) if shape is None else tuple(shape)
+        faults.append(f"{what} has no shape, and the model may be used with several ranks: say it, "
+                      f"with numbers and names, --shape {shorten(name)}=1,3,h,w "
+                      f"(shapes={{{shorten(name)!r}: (1, 3, 'h', 'w')}})")
+    dims = tuple(map(extent_of, t.shape.dim))
+    return name, dtype or "f32", dims if shape is None else tuple(shape)

@@ -1,5 +1,7 @@
 """ONNX element types and aotc's dtypes."""
 
+import re
+
 import numpy as np
 import onnx
 
@@ -62,6 +64,18 @@ def type_proto(dtype: str, shape: Shape) -> onnx.TypeProto:
     """The TypeProto of a tensor; symbolic extents are left open."""
     dims = [d.value if isinstance(d, Const) else None for d in shape]
     return onnx.helper.make_tensor_type_proto(_ELEM[dtype], dims)
+
+
+# what tools write for an extent that they do not know: such axes have nothing to do with each other
+_ANY = re.compile(r"[\W_]*|-\d+|none|null|nan|any|dynamic|undefined|unk(nown)?(_?dim)?",
+                  re.IGNORECASE)
+
+
+def extent_of(d: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    """An extent as the model states it: a number, a name, or None: any."""
+    if d.HasField("dim_value"):
+        return d.dim_value if d.dim_value >= 0 else None
+    return None if _ANY.fullmatch(d.dim_param) else d.dim_param
 
 
 def elem_name(elem_type: int) -> str:

@@ -20,8 +20,9 @@ from aotc.frontend.read.lists import Held, interface
 from aotc.frontend.read.maps import maps_of
 from aotc.frontend.read.old_opsets import modernised
 from aotc.frontend.read.read_nodes import Reader, contents, ordered, reader_of, used_names
-from aotc.frontend.read.read_types import dtype_name, stored_name
+from aotc.frontend.read.read_types import dtype_name, extent_of, stored_name
 from aotc.frontend.read.settings import SEED, choices, needs_seed, pins
+from aotc.frontend.read.shapes import Extents, only_ranks, shapeless, with_shapes
 from aotc.frontend.readings import Ranks, decided
 from aotc.frontend.settled import settled
 from aotc.ir.dtypes import CHARS, DTYPES, STORED, TEXT, Array, dtype_of
@@ -34,7 +35,7 @@ _SHORT = 2  # of those before them, which may end as soon as a range is narrower
 @dataclass(frozen=True)
 class _Raw:
     """``declared``: the shapes that the model states, dimensions being numbers and names;
-    ``ranks``: as far as they are numbers, of all tensors and of its outputs alone."""
+    ``ranks``: also where some are None, any; of all tensors, and of its outputs alone."""
 
     graph: Graph
     inputs: tuple[Input, ...]
@@ -44,16 +45,16 @@ class _Raw:
 
 def read_graph(model: onnx.ModelProto, dims: Given | None = None, name: str | None = None,
                fix: Mapping[str, Any] | None = None, input_default: Collection[str] | None = None,
-               lists: Mapping[str, Held] | None = None,
-               bounds: Mapping[str, int] | None = None) -> Graph:
+               lists: Mapping[str, Held] | None = None, bounds: Mapping[str, int] | None = None,
+               shapes: Mapping[str, Extents] | None = None) -> Graph:
     """The Graph of ``read_built`` alone."""
-    return read_built(model, dims, name, fix, input_default, lists, bounds)[0]
+    return read_built(model, dims, name, fix, input_default, lists, bounds, shapes)[0]
 
 
 def read_built(model: onnx.ModelProto, dims: Given | None = None, name: str | None = None,
                fix: Mapping[str, Any] | None = None, input_default: Collection[str] | None = None,
-               lists: Mapping[str, Held] | None = None,
-               bounds: Mapping[str, int] | None = None) -> tuple[Graph, Builder]:
+               lists: Mapping[str, Held] | None = None, bounds: Mapping[str, int] | None = None,
+               shapes: Mapping[str, Extents] | None = None) -> tuple[Graph, Builder]:
     """(The Graph, the last trial build of it) of an ``onnx.ModelProto``.
 
     dims: {dimension name, or "input:axis": extent | (lo, hi)}; an extent makes the dimension
@@ -62,7 +63,8 @@ def read_built(model: onnx.ModelProto, dims: Given | None = None, name: str | No
     value} held as constants; input_default: initializers that become inputs with a default
     (``settings.choices``); lists: what the inputs hold that are sequences or optionals
     (``lists.interface``); bounds: {node, or a result of it: the most elements that data may give
-    it}.  Raises ModelError for a model that contradicts itself or ``dims``,
+    it}; shapes: {input: extents, numbers or names} of inputs that the model leaves open
+    (``shapes.with_shapes``).  Raises ModelError for a model that contradicts itself or ``dims``,
     UnsupportedError for operators and dtypes aotc does not compile.
     """
     given, model = model, modernised(model)
@@ -71,13 +73,37 @@ def read_built(model: onnx.ModelProto, dims: Given | None = None, name: str | No
     names = used_names(nodes, model.graph)
     used = {k: a for k, a in constants.items() if k in names}
     for chosen in choices(given, used, fix or {}, input_default or ()):
-        raw = _read(model, name, nodes, constants, chosen, reader, lists or {})
-        raw = replace(raw, graph=with_bounds(raw.graph, bounds or {}))
+        def read(stated: Mapping[str, Extents], chosen: Settings = chosen) -> _Raw:
+            found = _read(model, name, nodes, constants, chosen,
+                          replace(reader, faults=[*reader.faults]), lists or {}, stated)
+            return replace(found, graph=with_bounds(found.graph, bounds or {}))
+        raw = read({**(shapes or {}), **_only_ranks(model.graph, shapes or {}, fix or {}, read,
+                                                    dims or {})})
         try:
             return _bounded(raw, pins(raw.inputs, chosen, dims or {}))
         except (ModelError, UnsupportedError) as err:
             fault = err  # as inputs some of the initializers do not compile
     raise fault
+
+
+def _only_ranks(graph: onnx.GraphProto, shapes: Mapping[str, Extents], fix: Collection[str],
+                read: Callable[[Mapping[str, Extents]], _Raw], dims: Given) -> dict[str, Extents]:
+    """Ranks of the inputs without shapes, where the model compiles with one alone."""
+    names = [n for n in shapeless(graph, shapes) if n not in fix]
+    for level in range(3):  # what the model states of all tensors, of its outputs, nothing
+        def builds(found: Mapping[str, Extents], level: int = level) -> bool:
+            try:
+                raw = read({**shapes, **found})
+                inputs = tuple(i for i in raw.inputs if i[0] not in raw.graph.settings.fixed)
+                made = _typed_inputs(raw.graph, inputs, Dims(inputs, {
+                    k: n for k, n in dims.items() if ":" not in k}))
+                build(replace(made, ranks=dict((*raw.ranks, {})[level])), trial=True, strict=True)
+            except (UnsupportedError, ModelError, ValueError):
+                return False
+            return True
+        if ranks := only_ranks(names, builds):
+            return ranks
+    return {}
 
 
 def _bounded(raw: _Raw, given: Given) -> tuple[Graph, Builder]:
@@ -132,9 +158,9 @@ def _typed_inputs(graph: Graph, inputs: Sequence[Input], table: Dims) -> Graph:
 
 def _read(model: onnx.ModelProto, name: str | None, nodes: Sequence[Node],
           constants: dict[str, Array], settings: Settings, reader: Reader,
-          lists: Mapping[str, Held]) -> _Raw:
+          lists: Mapping[str, Held], shapes: Mapping[str, Extents]) -> _Raw:
     g, own = model.graph, {**settings.fixed, **settings.defaults}
-    infos = [i for i in g.input if i.name not in constants or i.name in own]
+    infos = with_shapes([i for i in g.input if i.name not in constants or i.name in own], shapes)
     maps = maps_of(infos, nodes, reader.faults)
     nodes = maps.nodes
     read = interface(infos, lists, {o for n in nodes for o in n.outputs}
@@ -158,8 +184,8 @@ def _read(model: onnx.ModelProto, name: str | None, nodes: Sequence[Node],
     graph = Graph(name or g.name or "model", nodes, (), outputs, constants, reader.opset,
                   elements=_elements(g), settings=settings, stored=reader.stored,
                   texts=reader.texts)
-    stated = (*reader.infos, *g.value_info, *g.output)
-    return _Raw(graph, inputs, _declared(stated), (_ranks(stated), _ranks(g.output)))
+    stated = _ranks((*reader.infos, *g.value_info, *g.output))
+    return _Raw(graph, inputs, _declared(stated), (stated, _ranks(g.output)))
 
 
 def _as_characters(inputs: Sequence[Input], nodes: Iterable[Node]) -> tuple[Input, ...]:
@@ -190,31 +216,21 @@ def _extents(declared: Mapping[str, tuple[int | str, ...]], inputs: Sequence[Inp
             if all(isinstance(d, int) or d in of for d in dims)}
 
 
-def _declared(infos: Iterable[onnx.ValueInfoProto]) -> dict[str, tuple[int | str, ...]]:
-    """{tensor: extents} where the model states all of them, and only once (branches may give their
-    tensors the same names); some exporters write negative ones for "any"."""
-    out: dict[str, tuple[int | str, ...]] = {}
-    twice: set[str] = set()
-    for info in infos:
-        kind = info.type.tensor_type
-        if kind.HasField("shape") and all(d.dim_param or d.HasField("dim_value")
-                                          and d.dim_value >= 0 for d in kind.shape.dim):
-            dims = tuple(d.dim_param or d.dim_value for d in kind.shape.dim)
-            if out.setdefault(info.name, dims) != dims:
-                twice.add(info.name)
-    return {name: dims for name, dims in out.items() if name not in twice}
+def _declared(stated: Ranks) -> dict[str, tuple[int | str, ...]]:
+    """{tensor: extents} where the model states all of them."""
+    return {name: tuple(d for d in dims if d is not None) for name, dims in stated.items()
+            if None not in dims}
 
 
 def _ranks(infos: Iterable[onnx.ValueInfoProto]) -> Ranks:
-    """{tensor: its extents, None where they are no numbers} where the model states its rank, and
-    only once."""
-    out: dict[str, tuple[int | None, ...]] = {}
+    """{tensor: its extents} where the model states its rank, and only once (branches may give their
+    tensors the same names)."""
+    out: dict[str, tuple[int | str | None, ...]] = {}
     twice: set[str] = set()
     for info in infos:
         kind = info.type.tensor_type
         if kind.HasField("shape"):
-            dims = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None
-                         for d in kind.shape.dim)
+            dims = tuple(map(extent_of, kind.shape.dim))
             if out.setdefault(info.name, dims) != dims:
                 twice.add(info.name)
     return {name: dims for name, dims in out.items() if name not in twice}

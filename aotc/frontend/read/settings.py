@@ -10,7 +10,7 @@ import onnx
 from aotc.errors import ModelError
 from aotc.frontend.graph import Node, Settings, all_nodes, shorten
 from aotc.frontend.read.dims import Given, Input, Range
-from aotc.frontend.read.read_types import dtype_name
+from aotc.frontend.read.read_types import dtype_name, extent_of
 from aotc.ir.dtypes import DTYPES, Array
 
 # from these versions on an initializer that is an input is a default; before, all were listed
@@ -90,12 +90,13 @@ def _array(info: onnx.ValueInfoProto, value: Any) -> Array:
         raise ModelError(f"{what} is {dtype}, {_shown(value)} is no such value")
     if not kind.HasField("shape"):
         return made
-    dims = [d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim]
+    stated = list(map(extent_of, kind.shape.dim))
+    dims = [d if isinstance(d, int) else None for d in stated]
     if made.size == 1 and all(d in (1, None) for d in dims):
         made = made.reshape((1,) * len(dims))
     if made.ndim != len(dims) or any(d not in (None, n) for d, n in zip(dims, made.shape)):
         raise ModelError(f"{what} has the shape "
-                         f"{[d.dim_value or d.dim_param or '?' for d in kind.shape.dim]}, the "
+                         f"{['?' if d is None else d for d in stated]}, the "
                          f"value {list(made.shape)}")
     return np.ascontiguousarray(made).reshape(made.shape)
 

@@ -9,7 +9,18 @@ from aotc.frontend.building.symbolic import const
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.window import guards, kernel_of, pads, spatial_names, window
-from aotc.ir.expr import Axis, Binary, Const, Expr, Where, all_of, as_expr, axes_of, compare
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Expr,
+    Where,
+    all_of,
+    as_expr,
+    axes_of,
+    compare,
+    int_of,
+)
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import simplify
 
@@ -38,10 +49,14 @@ def _channels(b: Builder, x: Val, w: Val, out_axis: int) -> tuple[int, int, int]
     if x.rank < 3 or w.rank != x.rank:
         raise b.bad("convolution needs an input and weights of one rank, 3 or more")
     b.same_dtype(x, w)
-    static = static_shape((x.shape[1], *w.shape[:2]))
+    static = static_shape(w.shape[:2])
     if static is None:
-        raise b.unsupported("a symbolic number of channels", "make channels static")
-    c, rows, cols = static
+        raise b.unsupported("a symbolic number of channels", "make those of the weights static")
+    rows, cols = static
+    c = cols * groups if out_axis == 0 else rows  # where the input's number is open
+    if isinstance(x.shape[1], Const):
+        c = int_of(x.shape[1])
+    b.require("eq", x.shape[1], c, "the input has the channels of the weights")
     if out_axis == 0:
         ok, ic, oc = cols * groups == c, cols, rows
     else:
