@@ -4,13 +4,19 @@ from dataclasses import replace
 
 from aotc.ir.expr import Cast, Const, Expr, Load, Var, rewrite
 from aotc.ir.program import Compute, Fold, Program
+from aotc.passes.regions import everywhere
 
 NARROW, WIDE = "f32", "f64"
 
 
 def promoted(program: Program) -> Program:
-    """The Program with f64 in place of every f32: buffers, constants, arithmetic.  Inputs and
-    outputs keep their names; a conversion to f32 on the way rounds no more."""
+    """The Program with f64 in place of every f32: buffers, constants, arithmetic, in bodies of
+    regions too.  Inputs and outputs keep their names; a conversion to f32 on the way rounds no
+    more."""
+    return everywhere(_promoted, program)
+
+
+def _promoted(program: Program) -> Program:
     memo: dict[Expr, Expr] = {}
     buffers = {n: replace(b, dtype=_wide(b.dtype)) for n, b in program.buffers.items()}
     consts = {n: a.astype("f8") if program.dtype(n) == NARROW else a

@@ -1,17 +1,20 @@
 """When two arrays count as equal."""
 
 import math
+import re
 import warnings
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from small_models import make_model
 
 from aotc.errors import AotcError
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.tools import peers
+from aotc.tools.exact import BesideDouble, exact_outputs, exact_program
 from aotc.tools.verify import Match, compare, read_inputs, summary, verify
 
 F32 = np.float32
@@ -149,3 +152,75 @@ def test_no_warning_of_numpy_while_compiling():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert run_pipeline(Options(model, target="c", name="m", stop_after="bundle")).bundle
+
+
+def deep_net(layers, path, width=32):
+    """(file, f64 function) of a chain of tanh(h w), y f32[8, width], that amplifies roundings, the
+    more of them the more."""
+    rng = np.random.default_rng(layers)
+    w = {f"w{i}": (3 / np.sqrt(width) * rng.standard_normal((width, width))).astype(F32)
+         for i in range(layers)}
+    names = ["x", *(f"h{i}" for i in range(1, layers)), "y"]
+    nodes = [node for i in range(layers) for node in (
+        helper.make_node("MatMul", [names[i], f"w{i}"], [f"p{i}"]),
+        helper.make_node("Tanh", [f"p{i}"], [names[i + 1]]))]
+    onnx.save(make_model(nodes, {"x": (TensorProto.FLOAT, [8, width])},
+                         {"y": (TensorProto.FLOAT, [8, width])}, w), path)
+
+    def exact(x):
+        h = x.astype(np.float64)
+        for a in w.values():
+            h = np.tanh(h @ a)
+        return h
+    return path, exact
+
+
+@pytest.mark.parametrize("layers, share, says, ok", [
+    (20, 4e-4, "", True), (36, 0.0, "the reference: ", False),
+    (3, 3e-4, "ours: .* from the reference, more than rounding explains", False)],
+    ids=["rounding", "ours is off", "the reference computes something else"])
+def test_double_precision_is_asked_beyond_the_limit(tmp_path, monkeypatch, layers, share, says,
+                                                    ok):
+    """Where roundings take both about as far the outputs match; not where one of them computes
+    something else."""
+    path, exact = deep_net(layers, tmp_path / "deep.onnx")
+
+    def reference(*_):
+        def run(feeds):
+            y = exact(feeds["x"])
+            off = np.zeros_like(y)
+            off[::2, 1] = share * np.ptp(y)
+            return {"y": (y + off).astype(F32)}
+        return run
+    monkeypatch.setitem(peers.REFERENCES, "onnxruntime", reference)
+    lines = []
+    (_, match), = verify(path, target="c", report=lines.append)
+    assert match.share > match.limit and match.ok == ok
+    assert re.search(f"y: {'ok' if ok else 'MISMATCH'} .* double precision is nearer to .*{says}",
+                     lines[-1])
+    assert match.exact.theirs == pytest.approx(share, rel=1e-2, abs=1e-6)
+
+
+@pytest.mark.parametrize("ours, theirs, rounding, right", [
+    (9e-5, 6e-5, 1e-9, True), (1.1e-4, 6e-5, 1e-9, False), (1.1e-4, 6e-5, 1e-5, True),
+    (3e-4, 6e-5, 1e-5, False), (1e-3, 4e-3, 1e-4, False), (1e-3, 4e-3, 2e-4, True)])
+def test_who_is_right_beside_double_precision(ours, theirs, rounding, right):
+    assert BesideDouble(ours, theirs, rounding).right(1e-4) == right
+
+
+def test_double_precision_has_regions_too(tmp_path):
+    """Rounds of a recurrence are f64, as what is around them is."""
+    path = tmp_path / "rnn.onnx"
+    rng = np.random.default_rng(2)
+    w = {n: rng.standard_normal(s).astype(F32) / 4 for n, s in (("w", (1, 8, 6)), ("r", (1, 8, 8)))}
+    onnx.save(make_model([helper.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=8)],
+                         {"x": (TensorProto.FLOAT, [9, 2, 6])},
+                         {"y": (TensorProto.FLOAT, [9, 1, 2, 8])}, w), path)
+    x = rng.standard_normal((9, 2, 6)).astype(F32)
+    want, h = [], np.zeros((2, 8))
+    for row in x.astype(np.float64):
+        h = np.tanh(row @ w["w"][0].T.astype(np.float64) + h @ w["r"][0].T.astype(np.float64))
+        want.append(h)
+    program = exact_program(Options(path, target="c"))
+    got = exact_outputs(program, {"x": x})["y"]
+    np.testing.assert_allclose(got[:, 0], want, rtol=1e-13)
