@@ -151,4 +151,5 @@ def exact_lines(shares: Sequence[ExactShare], precision: str) -> list[str]:
     return lines
 
 
-__all__ = ["BesideDouble", "Double", "ExactShare", "exact_lines", "exact_outputs", "exact_program", "exact_shares"]
+__all__ = ["BesideDouble", "Double", "ExactShare", "exact_lines", "exact_outputs",
+           "exact_program", "exact_shares"]

@@ -319,10 +319,9 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
     sources run on the CPU, in two orders of their threads, with memory accesses and barriers
     checked. decisions: as ``aotc.compile``'s (``aotc.options.decisions``). A reference that
     refuses the model or its inputs gives way to the other, which the report says. Of an f32 output
-    that is beyond its limit, double precision says which of the two is nearer (``BesideDouble``).
-    Raises what ``aotc.compile`` and ``aotc.load`` raise, AotcError if no reference is left. At a
-    lower precision of products each output's error against double precision is reported, too,
-    beside that of the reference."""
+    beyond its limit, double precision says which is nearer (``BesideDouble``). Raises what
+    ``aotc.compile`` and ``aotc.load`` raise, AotcError if no reference is left. At lower precision
+    of products each output's error against f64 is reported, beside that of the reference."""
     _check_place(get_target(target), vlen, simulate)
     if inputs is not None:
         refuse("verify with inputs of a file", decisions.get("alias"))
@@ -342,10 +341,9 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
         report(f"{Path(path).name}: target {', '.join(models)}, reference {judge.name}")
         cases = [read_inputs(inputs, fixed)] if inputs else make_cases(
             work.program, runs, served=boxes(work.program, work.schedule), room=ROOM + weights)
-        results = []
         precision, shares = work.schedule.precision, list[ExactShare]()
         exact = None if precision == PRECISION[0] else exact_program(options)
-        double = Double(options) if precision == PRECISION[0] else None
+        results, double = [], Double(options)
         if work.narrowed is not None:
             report(f"  {work.narrowed.summary}")
         for case in cases:
@@ -365,11 +363,10 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
     return results
 
 
-def _settled(match: Match, double: Double | None, feeds: Feeds, got: Feeds,
-             want: Feeds) -> Match:
+def _settled(match: Match, double: Double, feeds: Feeds, got: Feeds, want: Feeds) -> Match:
     """The Match of an output; of one that rounding to f32 alone may have taken beyond its limit,
     with what double precision says."""
-    if match.ok or match.fault or double is None or match.limit != TOLERANCE["f32"]:
+    if match.ok or match.fault or match.limit != TOLERANCE["f32"]:
         return match
     name = match.output
     return replace(match, exact=double.between(name, feeds, np.asarray(got[name]),
