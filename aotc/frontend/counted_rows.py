@@ -10,21 +10,18 @@ from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.calls import expect_count
 from aotc.frontend.building.declared import (
     Count,
-    cleared,
     expect,
     expected_shape,
     filled,
     loaded,
-    number_along,
     place_among,
     room,
-    roomed,
-    told,
 )
 from aotc.frontend.building.known import chosen
 from aotc.frontend.building.registry import Build, lookup
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import Index, Result, Val
+from aotc.frontend.counted_sizes import SIZED, sized
 from aotc.frontend.graph import Node, shorten
 from aotc.frontend.ops.tensors.ops_slice import INT_MAX
 from aotc.frontend.ops.tensors.reshape import source_index
@@ -44,22 +41,21 @@ from aotc.ir.simplify import same, simplify
 
 MEAN = "ReduceMean"
 ZERO, ONE = Const(0), Const(1)
-_SIZED = {"ConstantOfShape": 0, "Expand": 1}  # operators -> their input that is a shape
+_PLACES = {"RoiAlign": 2}  # operators -> their input that holds places, the second of others
 _PUT = ("Scatter", "ScatterElements", "ScatterND")
 
 
 def meet(node: Node, b: Builder) -> Found:
     """What a node makes of the rows among its inputs, whose rules are entered.  UnsupportedError
     that names it and the node that the rows come from where that cannot be said."""
-    mine = [i for i in (*node.inputs, *node.captures) if i in b.rows]
-    if not mine:
+    mine = [i for i in node.inputs if i in b.rows]
+    if not mine or node.proto is not None:  # the nodes of a definition meet them, one by one
         return Found()
 
     def shape(tensor: str) -> Shape | None:
         v = b.env.get(tensor)
         return v.shape if isinstance(v, Val) else None
-    whole = node.proto is None and not any(i in b.rows for i in node.captures)
-    found = after(b.graph, node, b.rows, shape) if whole else None
+    found = after(b.graph, node, b.rows, shape)
     if found is None or any(r.tensor in b.graph.declared for r in found.rows):
         raise _needs(b, b.rows[mine[0]][0])
     for one in found.alike:
@@ -96,7 +92,7 @@ def _number(b: Builder, start: int) -> Expr:
 
 def along_rows(node: Node, b: Builder, build: Build) -> Result:
     """The node's Vals by ``build``, its operator's function, or by what it does along rows."""
-    made = _by_numbers(node, b, build) if b.counts and not node.domain else None
+    made = None if node.domain else _by_numbers(node, b)
     if made is not None:
         return made
     node = _with_room(node, b)
@@ -110,16 +106,19 @@ def along_rows(node: Node, b: Builder, build: Build) -> Result:
     return _folded(node, b, build, met.folds) if met.folds else build(node, b)
 
 
-def _by_numbers(node: Node, b: Builder, build: Build) -> Val | None:
+def _by_numbers(node: Node, b: Builder) -> Val | None:
     """A tensor whose extents numbers of elements say; None if they do not."""
-    if node.op in _SIZED:
-        return _sized(node, b, build)
+    if node.op in SIZED:
+        return sized(node, b)
     return _cut(node, b) if node.op == "Slice" and len(node.inputs) > 2 else None
 
 
 def _with_room(node: Node, b: Builder) -> Node:
-    """The node, its inputs with room for as many elements as those they meet (``Found.alike``)."""
+    """The node, its inputs zero where they must be (``Found.zeroed``), with room for as many
+    elements as those they meet (``Found.alike``)."""
     wide: dict[str, Val] = {}
+    for row in b.met.zeroed:
+        wide[row.tensor] = _cleared(b, wide.get(row.tensor, b.tensor(row.tensor)), row)
     for one in b.met.alike:
         v, room_for = wide.get(one.tensor, b.tensor(one.tensor)), b.counts[one.start][1]
         if not same(v.shape[one.axis], room_for):
@@ -131,10 +130,18 @@ def _with_room(node: Node, b: Builder) -> Node:
 
     def renamed(rows: Sequence[Row]) -> tuple[Row, ...]:
         return tuple(replace(r, tensor=names.get(r.tensor, r.tensor)) for r in rows)
+    b.rows.update((names[tensor], renamed(b.rows[tensor])) for tensor in wide if tensor in b.rows)
     b.met = replace(b.met, folds=renamed(b.met.folds), inside=renamed(b.met.inside),
                     moved=renamed(b.met.moved))
     b.node = replace(node, inputs=tuple(names.get(i, i) for i in node.inputs))
     return b.node
+
+
+def _cleared(b: Builder, v: Val, row: Row) -> Val:
+    """``v``, zero behind the elements that there are of a row."""
+    n, zero = _number(b, row.start), Const(False if v.dtype == "bool" else 0, v.dtype)
+    return b.map(v.shape, lambda i: Where(compare("lt", i[row.axis], n), b.at(v, i), zero),
+                 [v, b.counts[row.start][0]], "zeroed")
 
 
 def _spread(b: Builder, v: Val, axis: int, extent: Expr, single: bool = False) -> Val:
@@ -201,14 +208,16 @@ def _mean(b: Builder, node: Node, x: Val, rows: Sequence[Row]) -> Val:
 
 def _looked_up(node: Node, b: Builder, build: Build, row: Row) -> Result:
     """Elements taken among those that there are; places that are none are where there is none."""
-    places, extent = b.tensor(node.inputs[1]), b.tensor(node.inputs[0]).shape[row.axis]
-    n, least = _number(b, row.start), int(node.inputs[1] in b.rows)
+    at = _PLACES.get(node.op, 1)
+    tensor = node.inputs[at]
+    places, extent = b.tensor(tensor), b.tensor(node.inputs[0]).shape[row.axis]
+    n, least = _number(b, row.start), int(tensor in b.rows)
 
     def body(i: Index) -> Expr:
         return place_among(b.index_at(places, i), n, extent, least)
-    name = f"{node.inputs[1]}_of_{node.outputs[0]}"
+    name = f"{tensor}_of_{node.outputs[0]}"
     b.env[name] = b.map(places.shape, body, [places, b.counts[row.start][0]], "places")
-    b.node = replace(node, inputs=(node.inputs[0], name))
+    b.node = replace(node, inputs=(*node.inputs[:at], name, *node.inputs[at + 1:]))
     return build(b.node, b)
 
 
@@ -229,50 +238,6 @@ def _shape(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
 def _size(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
     total = prod(_dims(b, b.input(0), rows), start=ONE)
     return b.value((), lambda i: total)
-
-
-def _sized(node: Node, b: Builder, build: Build) -> Val | None:
-    """A tensor of a shape that numbers of elements say; None if there is none in it."""
-    k = _SIZED[node.op]
-    given = b.elements(b.input(k))
-    most = [roomed(b, d) if loaded(d) else d for d in given]
-    if not any(map(loaded, given)) or expected_shape(b, node.outputs[0]) is not None:
-        return None
-    known = [d for d in most if d is not None]
-    if len(known) < len(most):
-        return None
-    name = f"{node.inputs[k]}_of_{node.outputs[0]}"
-    b.env[name] = b.value((len(known),), lambda i: chosen(tuple(known), i[0]))
-    inputs = [*node.inputs[:k], name, *node.inputs[k + 1:]]
-    if node.op == "Expand":
-        inputs[0] = _expanded(b, node, given, known)
-    b.node = replace(node, inputs=tuple(inputs))
-    v = build(b.node, b)
-    b.node = node
-    assert isinstance(v, Val), node
-    for axis, (d, room_for) in enumerate(zip(given, known), v.rank - len(given)):
-        if loaded(d):
-            count = Count(room_for, True, ((node.outputs[0], axis),), True)
-            told(b, b.compute((), maximum(d, ZERO), tag="count"), count)
-            v = cleared(b, count, v, axis, tag=f"there_{axis}")
-    return v
-
-
-def _expanded(b: Builder, node: Node, given: Sequence[Expr], known: Sequence[Expr]) -> str:
-    """The tensor to expand to the extents ``given``, with the room ``known`` along those of its
-    axes that must have as many elements."""
-    tensor, out = node.inputs[0], b.input(0)
-    for axis, (d, room_for) in enumerate(zip(given, known), out.rank - len(given)):
-        if axis < 0 or not loaded(d) or out.shape[axis] == ONE or number_along(
-                b, b.rows.get(tensor, ()), tensor, axis) is not None:
-            continue
-        extent = out.shape[axis]
-        expect(b, [(Where(compare("eq", extent, ONE), ONE, d), extent)],
-               f"the shape must have the extent of {tensor!r} along axis {axis}, it has")
-        out = _spread(b, out, axis, room_for, single=True)
-    name = f"{tensor}_of_{node.outputs[0]}"
-    b.env[name] = out
-    return name
 
 
 # ---------------------------------------------------------------- elements that move
@@ -326,30 +291,31 @@ def _sliced(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
         raise _needs(b, row)
     first, last = ([Const(node.attr(name)[0])] if name in node.attrs else b.elements(b.input(k))
                    for k, name in ((1, "starts"), (2, "ends")))
-    return _run_of(b, row.axis, _number(b, row.start), first[0], last[0])
+    return _run_of(b, b.input(0), row.axis, _number(b, row.start), first[0], last[0])
 
 
 def _cut(node: Node, b: Builder) -> Val | None:
-    """A run along one axis, of which numbers of elements say where it begins or ends; None if they
-    do not, or the axis is a row."""
-    x, first, last = b.input(0), b.elements(b.input(1)), b.elements(b.input(2))
+    """Runs along axes, of which data says where they begin or end; None if it does not, or such an
+    axis is a row."""
+    first, last = b.elements(b.input(1)), b.elements(b.input(2))
     given, steps = b.arg(3), b.arg(4)
-    ends = [e for e in (*first, *last) if loaded(e)]
-    axes = [ZERO] if given is None else b.elements(given)
-    if len(axes) != 1 or len(first) != 1 or not isinstance(axes[0], Const) or not ends or any(
-            roomed(b, e) is None for e in ends) or (
-            steps is not None and b.elements(steps) != [ONE]):
-        return None
-    axis = b.axis(int(axes[0].value), x.rank)
-    if number_along(b, b.rows.get(node.inputs[0], ()), node.inputs[0], axis) is not None or (
+    if not any(map(loaded, (*first, *last))) or (
+            steps is not None and any(e != ONE for e in b.elements(steps))) or (
             expected_shape(b, node.outputs[0]) is not None):
         return None
-    return _run_of(b, axis, x.shape[axis], first[0], last[0])
+    v = b.input(0)
+    axes = [Const(k) for k in range(len(first))] if given is None else b.elements(given)
+    places = [b.axis(int(a.value), v.rank) for a in axes if isinstance(a, Const)]
+    rows = {r.axis for r in b.rows.get(node.inputs[0], ())}
+    if not len(set(places)) == len(axes) == len(first) == len(last) or rows.intersection(places):
+        return None
+    for axis, begin, end in zip(places, first, last):
+        v = _run_of(b, v, axis, v.shape[axis], begin, end)
+    return v
 
 
-def _run_of(b: Builder, axis: int, n: Expr, first: Expr, last: Expr) -> Val:
+def _run_of(b: Builder, x: Val, axis: int, n: Expr, first: Expr, last: Expr) -> Val:
     """From the element ``first`` to the one before ``last`` of the ``n`` that there are."""
-    x = b.input(0)
     extent = x.shape[axis]
 
     def place(e: Expr) -> Expr:

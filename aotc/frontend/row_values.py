@@ -37,13 +37,14 @@ class Found:
     """``rows`` that a node makes; ``folds``: those that it folds; ``alike``: what must have as many
     elements as others, and gets their room; ``inside``: the row in which it looks elements up;
     ``moved``: rows whose elements come to other places along the same axis, or whose number it
-    tells."""
+    tells; ``zeroed``: rows that must be zeros behind the elements that there are."""
 
     rows: tuple[Row, ...] = ()
     folds: tuple[Row, ...] = ()
     alike: tuple[Alike, ...] = ()
     inside: tuple[Row, ...] = ()
     moved: tuple[Row, ...] = ()
+    zeroed: tuple[Row, ...] = ()
 
 
 Rows = Mapping[str, Sequence[Row]]
@@ -58,7 +59,7 @@ def merged(found: Iterable[Found | None]) -> Found | None:
         if f is None:
             return None
         out = Found(out.rows + f.rows, out.folds + f.folds, out.alike + f.alike,
-                    out.inside + f.inside, out.moved + f.moved)
+                    out.inside + f.inside, out.moved + f.moved, out.zeroed + f.zeroed)
     return out
 
 

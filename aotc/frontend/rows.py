@@ -44,7 +44,8 @@ _FOLDS = {"ReduceSum": "sum", "ReduceL1": "sum", "ReduceL2": "sum", "ReduceSumSq
           "ReduceLogSum": "sum", "ReduceMean": "sum", "ReduceProd": "prod", "ReduceMax": "max",
           "ReduceMin": "min", "ReduceLogSumExp": "max", "ArgMax": "max", "ArgMin": "min",
           "Softmax": "max", "LogSoftmax": "max", "MatMul": "sum", "Gemm": "sum", "Einsum": "sum",
-          "TopK": "max", "NonZero": "sum", "Compress": "sum", "CumSum": "sum", "CumProd": "prod"}
+          "TopK": "max", "NonZero": "sum", "Compress": "sum", "CumSum": "sum", "CumProd": "prod",
+          "NonMaxSuppression": "max"}
 
 
 def none_of(node: Node, dtype: str) -> Const:

@@ -1,6 +1,8 @@
 """Rows whose number data says at places that are data: looked up, kept, cut out of images, put back
 into a tensor."""
 
+from collections.abc import Iterable
+
 from aotc.frontend.graph import Graph, Node
 from aotc.frontend.masked import MASK, OfMask
 from aotc.frontend.row_values import (
@@ -24,33 +26,67 @@ def _gathered(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     ranks = len(shape(of) or ()), len(shape(at) or ())
     axis = n.attr("axis", 0) % max(ranks[0], 1)
     places = rows.get(at, ())
-    if of == at or not all(r.places for r in places):
+    if of == at:
         return None
     made = [Row(n.outputs[0], axis + r.axis, r.start, False) for r in places]
     made += [Row(n.outputs[0], r.axis + (ranks[1] - 1 if axis < r.axis else 0), r.start, r.places)
              for r in rows.get(of, ()) if r.axis != axis]
-    return Found(tuple(made), inside=tuple(r for r in rows.get(of, ()) if r.axis == axis))
+    return Found(tuple(made), inside=tuple(r for r in rows.get(of, ()) if r.axis == axis),
+                 zeroed=_no_places(places))
+
+
+def _no_places(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Rows of places that are none behind the elements that there are: they become zeros."""
+    return tuple(r for r in rows if not r.places)
 
 
 def _gathered_points(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     """Elements of a tensor taken at points, whose coordinates are the last axis."""
     of, at = n.inputs
     last = len(shape(at) or ()) - 1
-    if of in rows or n.attr("batch_dims", 0) or any(
-            r.axis == last or not r.places for r in rows[at]):
+    if of in rows or n.attr("batch_dims", 0) or any(r.axis == last for r in rows[at]):
         return None
-    return merged(made_row(n, r.axis, r) for r in rows[at])
+    return merged([Found(zeroed=_no_places(rows[at])), *(made_row(n, r.axis, r) for r in rows[at])])
 
 
 def _cut_out(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
-    """Regions of images: of those that are none, of the first image."""
-    regions, numbers = (rows.get(i, ()) for i in n.inputs[1:])
-    if n.inputs[0] in rows or len(regions) != 1 or len(numbers) != 1 or regions[0].axis or (
-            not numbers[0].places):
+    """Regions of images: of those that are none, of the first image.  Images that data counts, too:
+    the numbers are of those that there are."""
+    images, regions, numbers = (rows.get(i, ()) for i in n.inputs)
+    if any(r.axis for r in images) or any(r.axis for r in regions) or len(set(n.inputs)) < 3:
         return None
     met = meeting([(n.inputs[1], 0), (n.inputs[2], 0)], rows)
+    made = () if met is None else (Row(n.outputs[0], 0, met[0], False),)
+    return Found(made, (), met[1] if met else (), tuple(images),
+                 zeroed=_no_places((*regions, *numbers)))
+
+
+def _sampled(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
+    """Images [batch, channel, ..] sampled at points of a grid [batch, .., coordinate], each by
+    itself."""
+    image, grid = n.inputs
+    rank = len(shape(image) or ())
+    if image == grid or any(r.axis > 1 for r in rows.get(image, ())) or any(
+            r.axis == rank - 1 for r in rows.get(grid, ())):
+        return None
+    met = meeting([(image, 0), (grid, 0)], rows)
+    made = [] if met is None else [Row(n.outputs[0], 0, met[0], False)]
+    made += [Row(n.outputs[0], 1, r.start, False) for r in rows.get(image, ()) if r.axis]
+    made += [Row(n.outputs[0], r.axis + 1, r.start, False) for r in rows.get(grid, ()) if r.axis]
+    return Found(tuple(made), (), met[1] if met else ())
+
+
+def _suppressed(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
+    """Boxes [batch, box, 4] with scores [batch, class, box]: those that there are are chosen
+    from."""
+    boxes, scores = n.inputs[:2]
+    mine = (*rows.get(boxes, ()), *rows.get(scores, ()))
+    if boxes == scores or any(i in rows for i in n.inputs[2:]) or any(
+            r.axis != (1 if r.tensor == boxes else 2) for r in mine):
+        return None
+    met = meeting([(boxes, 1), (scores, 2)], rows)
     assert met is not None, n
-    return Found(made_row(n, 0, regions[0]).rows, (), met[1])
+    return Found((), (Row(scores, 2, met[0]),), met[1])
 
 
 def _kept(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
@@ -118,8 +154,16 @@ def _by_mask(n: Node, how: OfMask, rows: Rows, shape: Shapes) -> Found | None:
     return merged(found)
 
 
+def _resized(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
+    """Operators whose extents may be data (``frontend/counted_sizes.py``)."""
+    return None if any(i in rows for i in n.inputs[1:]) else Found(moved=tuple(rows[n.inputs[0]]))
+
+
 PLACED: dict[str, Rule] = {
-    "Gather": _gathered, "GatherND": _gathered_points, "RoiAlign": _cut_out, "Compress": _kept,
-    "ScatterND": _put_in, "ScatterElements": _put_in, "Scatter": _put_in}
+    "Gather": _gathered, "GatherND": _gathered_points, "GridSample": _sampled,
+    "NonMaxSuppression": _suppressed,
+    "RoiAlign": _cut_out, "Compress": _kept,
+    "ScatterND": _put_in, "ScatterElements": _put_in, "Scatter": _put_in,
+    "Expand": _resized, "Pad": _resized}
 
 __all__ = ["PLACED"]

@@ -63,10 +63,11 @@ Limits that the table does not show:
   few integers is what the declared outputs leave it, if that is one value. What constants and
   extents determine is known while compiling, in floats and through any operator, where float
   arithmetic on extents rounds as integers do.
-- NonZero, Compress, Unique and NonMaxSuppression of data need no declared extent where only the
-  model's outputs depend on it: directly, or behind element-wise operators of one tensor, Transpose,
-  Squeeze, Unsqueeze, and Gather or GatherND at the places found. Such an output has room for the
-  most elements that there may be, and [its count](bundle.md#counted-outputs) is an output too.
+- NonZero, Compress, Unique, NonMaxSuppression and TopK of data need no declared extent: there is
+  room for the most elements that there may be, [what follows them](dimensions.md#bounds-for-what-data-decides)
+  sees those that there are, and of an output [their number](bundle.md#counted-outputs) is an
+  output too. So do ConstantOfShape, Expand, Pad, Slice and Range of numbers that data says. Inside
+  of loops such elements must have a fixed number where they leave a round (Pad to one).
 - Assignment under a mask (`x[mask] = value`: NonZero, Transpose, ScatterND) is a choice between old
   and new elements where the value is one element, one row, or made of the rows at the same places
   (GatherND and element-wise operators): how many there are need not be declared. Any other value

@@ -79,11 +79,3 @@ def test_what_depends_on_how_many_there_are_is_refused(tmp_path, after):
     with pytest.raises(UnsupportedError, match="needs to know how many"):
         aotc.compile(model_of(nodes, ["y"], {"x": IMAGE["x"]}), tmp_path / "b", target="c")
     assert not (tmp_path / "b").exists()
-
-
-def test_places_that_are_computed_with_are_not_looked_up(tmp_path):
-    """Behind the elements that there are lies a zero, which a sum may move out of the table."""
-    nodes = [NODES[0], ("Add", ["places", "one"], ["more"], {}),
-             ("Gather", ["first", "more"], ["y"], {})]
-    with pytest.raises(UnsupportedError, match="needs to know how many"):
-        aotc.compile(model_of(nodes, ["y"], {"x": IMAGE["x"]}), tmp_path / "b", target="c")

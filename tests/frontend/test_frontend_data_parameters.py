@@ -73,7 +73,7 @@ def test_without_a_declared_shape_the_message_says_what_to_do():
     model, _ = one_node("ReduceMax", [rand(3, 3), np.array([0])])
     with pytest.raises(UnsupportedError, match="make it a constant"):
         program_of(model)
-    model, _ = one_node("Expand", [rand(3, 1), np.array([3, 4])])
+    model, _ = one_node("Reshape", [rand(3, 4), np.array([4, 3])])
     with pytest.raises(UnsupportedError, match="declare the shape of the result"):
         program_of(model)
     assert isinstance(model, onnx.ModelProto)

@@ -32,7 +32,7 @@ from aotc.frontend.building.values import (
     Value,
     const_at,
 )
-from aotc.frontend.graph import Body, Graph, Node
+from aotc.frontend.graph import Body, Graph, Node, shorten
 from aotc.frontend.read.identifiers import Names
 from aotc.ir.dtypes import DTYPES, INDEX, Array, dtype_of, is_float
 from aotc.ir.expr import (
@@ -421,17 +421,20 @@ class Builder(Rules):
                 return self.const(array.reshape(dims))
         return Val(shape, body.dtype, fn=at)
 
-    def inline(self, body: Body, vals: abc.Sequence[Value], tag: str = "") -> tuple[Value, ...]:
+    def inline(self, body: Body, vals: abc.Sequence[Value], tag: str = "",
+               made: abc.Sequence[str] | None = None) -> tuple[Value, ...]:
         """The Vals of a sub-graph's outputs, its inputs being ``vals``, built in place.  ``tag``
-        tells the steps of several copies apart."""
+        tells the steps of several copies apart; ``made``: tensors that get the outputs' rows,
+        without which there may be none."""
         self._inlined += len(body.nodes)
         if self._inlined > MOST_INLINED:
             raise self.unsupported(f"sub-graphs that unroll to over {MOST_INLINED} nodes",
                                    "shorten the loops or nest them less")
         if len(vals) != len(body.inputs):
             raise self.bad(f"a sub-graph with {len(body.inputs)} inputs is given {len(vals)}")
-        outer, env, inner = self.node, self.env, self.inner
+        outer, env, inner, rows = self.node, self.env, self.inner, self.rows
         self.inner = (*inner, *body.nodes)
+        self.rows = {t: found for t, found in rows.items() if t not in body.inputs}
         if body not in self._bodies:
             self._bodies[body] = {k: self.constant(a, k, body.stored.get(k, ""))
                                   for k, a in body.constants.items()}
@@ -441,7 +444,15 @@ class Builder(Rules):
             assert self.run_node is not None, n
             self.run_node(replace(n, name=name, origin=n.origin or (n.label,)), self)
         outs = tuple(self.env[o] for o in body.outputs)
-        self.node, self.env, self.inner = outer, env, inner
+        found = [self.rows.get(o, ()) for o in body.outputs]
+        self.node, self.env, self.inner, self.rows = outer, env, inner, rows
+        if made is None and any(found):
+            name = next(o for o, rs in zip(body.outputs, found) if rs)
+            raise self.unsupported(
+                f"a sub-graph whose result {shorten(name)!r} has as many elements as data says",
+                "pad it to a fixed number of them inside (Pad, or Concat and Slice)")
+        self.rows.update((o, tuple(replace(r, tensor=o) for r in rs))
+                         for o, rs in zip(made or (), found) if o and rs)
         return outs
 
     # ------------------------------------------------------------ shapes

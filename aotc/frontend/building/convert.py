@@ -108,7 +108,7 @@ def _run_nodes(graph: Graph, b: Builder, enough: Callable[[Builder], bool] | Non
             limits = len(b.limits)
             if enough(b):
                 return
-        outer = b.env, b.inner
+        outer = b.env, b.inner, b.rows
         if is_unknown(node) or lost.intersection((*node.inputs, *node.captures)):
             lost.update(o for o in node.outputs if o)
             continue
@@ -120,7 +120,7 @@ def _run_nodes(graph: Graph, b: Builder, enough: Callable[[Builder], bool] | Non
             new = [r for r in parts_of(err) if str(r) not in {str(k) for k in refusals}]
             refusals += new
             lost.update(o for o in node.outputs if o)
-            b.env, b.inner = outer
+            b.env, b.inner, b.rows = outer
             b.unrounded = frozenset()
     raise_refused(graph, refusals)
 

@@ -105,32 +105,32 @@ def expect(b: "Builder", pairs: Iterable[tuple[ExprLike, ExprLike]], what: str,
 class Count:
     """The number of elements that data chooses: ``extent`` as declared; or, with ``room`` for any
     number up to it, the most there can be.  ``rows``: outputs of the node, and their axes, that
-    have as many; ``limited``: data may give more, which is a fault."""
+    have as many; ``limited``: data may give more, which is a fault; ``guess``: nothing in the model
+    says that there are no more."""
 
     extent: Expr
     room: bool = False
     rows: tuple[tuple[str, int], ...] = ()
     limited: bool = False
+    guess: bool = False
 
 
 def room(b: "Builder", rows: Iterable[tuple[int, int]], most: Expr | None) -> Count | None:
     """Room for up to ``most`` elements in the node's outputs ``rows`` (number, axis), no more than
     the node's bound, if it has one; None where a shape is declared, or nothing says how many there
     can be."""
-    if b.outside or b.inner:
-        return None
     named = tuple((b.node.outputs[k], axis) for k, axis in rows
                   if k < len(b.node.outputs) and b.node.outputs[k])
     if any(expected_shape(b, t) is not None for t, _ in named):
         return None
     name = b.node.label
-    bounds = [n for n in (name, *b.node.outputs) if n in b.graph.bounds]
+    bounds = [n for n in dict.fromkeys((name, *b.node.origin, *b.node.outputs))
+              if n in b.graph.bounds]
     b.bounded.update(bounds)
     ends: list[Expr] = [Const(b.graph.bounds[n]) for n in bounds]
     ends += [] if most is None else [most]
     if not ends:
-        b.asked[name] = f", or say the most there may be: --bound {name!r}=1000 " \
-                        f"(bound={{{name!r}: 1000}})"
+        b.asked[name] = f", or say the most there may be: {_how_to_bound(b)}"
         return None
     extent = ends[0]
     for other in ends[1:]:
@@ -147,7 +147,15 @@ def told(b: "Builder", total: Val, count: Count) -> None:
     if count.limited:
         n = b.load(total, ())
         expect(b, [(n, maximum(minimum(n, count.extent), Const(0)))], "the data must give at most "
-               f"the {count.extent} elements that there is room for, their number is")
+               f"the {count.extent} elements that there is room for"
+               + (f" unless more is said ({_how_to_bound(b)})" if count.guess else "")
+               + ", their number is")
+
+
+def _how_to_bound(b: "Builder") -> str:
+    """How to say the most elements that the current node may give."""
+    name = (*b.node.origin, b.node.label)[0]
+    return f"--bound {name!r}=1000 (bound={{{name!r}: 1000}})"
 
 
 def roomed(b: "Builder", e: Expr) -> Expr | None:

@@ -29,7 +29,8 @@ def by_definition(node: Node, b: Builder) -> tuple[Value | None, ...]:
                             _INSTEAD) from None
     if function is None:
         raise b.unsupported("the standard does not define it for these inputs", _INSTEAD)
-    made = b.inline(_body(function, node.proto, node, b), ())
+    body = _body(function, node.proto, node, b)
+    made = b.inline(body, (), made=body.outputs)
     by_name = dict(zip((o for o in node.outputs if o), made, strict=True))
     return tuple(by_name.get(o) for o in node.outputs)
 

@@ -69,6 +69,8 @@ def non_max_suppression(node: Node, b: Builder) -> Result:
                              (boxes.shape[2], 4, "four numbers a box")):
         b.require("eq", mine, other, why)
     given = b.arg(2), b.arg(3), b.arg(4)
+    if given[2] is None and b.met.folds:  # boxes that are none have this score
+        given = *given[:2], b.scalar_val(float("-inf"), scores.dtype)
     count = room(b, [(0, 0)], _most(b, scores, given[0])) or Count(b.declared(rank=2)[0])
     if b.library:
         return calls.suppressed(b, boxes, scores, *given, count)

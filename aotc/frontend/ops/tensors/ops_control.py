@@ -12,6 +12,7 @@ from aotc.frontend.building.bodies import attempt, branch
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.values import Absent, Result, Sequence, Val, Value
+from aotc.frontend.counted_branches import counted_either
 from aotc.frontend.graph import Body, Node, shorten
 from aotc.frontend.ops.tensors.ops_shape import concat
 from aotc.frontend.readings import deciding, negated, read_as
@@ -38,7 +39,7 @@ def if_op(node: Node, b: Builder) -> Result:
     if known is not None:
         body = branches[0 if known else 1]
         check_supported(b.graph, body.nodes)
-        return results(b.inline(body, ()))
+        return results(b.inline(body, (), made=node.outputs))
     check_supported(b.graph, [n for body in branches for n in body.nodes])
     if len(branches[0].outputs) != len(branches[1].outputs):
         raise b.bad("branches with {} and {} outputs".format(*(len(x.outputs) for x in branches)))
@@ -89,8 +90,11 @@ def _one_runs(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> tuple[Val,
 
 
 def _both_run(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> list[Value]:
-    one, two = (b.inline(body, ()) for body in branches)
-    return [_either(b, cond, x, y, k) for k, (x, y) in enumerate(zip(one, two))]
+    names = [tuple(f"{o}_{side}" for o in b.node.outputs) for side in ("then", "else")]
+    one, two = (b.inline(body, (), made=made) for body, made in zip(branches, names))
+    return [counted_either(b, cond, (x, y), tensors, k) if any(t in b.rows for t in tensors)
+            else _either(b, cond, x, y, k)
+            for k, (x, y, *tensors) in enumerate(zip(one, two, *names))]
 
 
 def _either(b: Builder, cond: Val, one: Value, two: Value, out: int) -> Value:

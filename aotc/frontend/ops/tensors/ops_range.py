@@ -12,6 +12,7 @@ from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.numeric.ops_math import quotient
+from aotc.frontend.ranges import most_of
 from aotc.ir.dtypes import INDEX, is_float
 from aotc.ir.expr import Const, Expr, Unary, Where, compare, maximum
 from aotc.ir.simplify import simplify
@@ -76,10 +77,13 @@ def _range_from_data(b: Builder, *vals: Val) -> Val:
 
 
 def _most_steps(b: Builder, first: Expr, last: Expr, by: Expr) -> Expr | None:
-    """Room for the steps up to a number of elements that data says; None if it is another
-    number."""
+    """Room for the steps up to a number that data says, if it is one of elements or has an end;
+    None if it is another number."""
     if is_float(first.dtype) or not isinstance(by, Const) or by.value <= 0:
         return None
+    span = most_of(b, simplify(cast(INDEX, last) - cast(INDEX, first)))
+    if span is not None:
+        return simplify((span + (by.value - 1)) // by.value)
     ends = roomed(b, cast(INDEX, first)), roomed(b, cast(INDEX, last))
     if ends[0] is None or ends[1] is None:
         return None

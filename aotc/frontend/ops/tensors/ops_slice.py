@@ -154,7 +154,7 @@ def pad(node: Node, b: Builder) -> Result:
     x = b.input(0)
     amounts = ([Const(p) for p in node.attrs["pads"]] if "pads" in node.attrs
                else b.elements(b.input(1)))
-    before, after = _borders(b, x.rank, list(map(bounded, amounts)))
+    before, after = borders(b, x.rank, list(map(bounded, amounts)))
     given = tuple(simplify(p + d + q) for p, d, q in zip(before, x.shape, after))
     shape = given
     if any(map(loaded, given)):
@@ -171,14 +171,14 @@ def pad(node: Node, b: Builder) -> Result:
             return value if conds is None else Where(conds, value,
                                                      b.at(fill, (Const(0),) * fill.rank))
         return b.map(shape, body, [x, fill])
-    if mode not in _BORDERS:
-        raise b.unsupported(f"Pad mode {mode!r}", f"use constant, {', '.join(_BORDERS)}")
-    places = [_border_place(b, _BORDERS[mode], *line, shape)
+    if mode not in BORDERS:
+        raise b.unsupported(f"Pad mode {mode!r}", f"use constant, {', '.join(BORDERS)}")
+    places = [border_place(b, BORDERS[mode], *line, shape)
               for line in zip(before, after, x.shape, shape)]
     return b.move(x, shape, lambda index: [p(i) for p, i in zip(places, index)])
 
 
-def _border_place(b: Builder, border: Border, before: Expr, after: Expr, extent: Expr, length: Expr,
+def border_place(b: Builder, border: Border, before: Expr, after: Expr, extent: Expr, length: Expr,
                   shape: Shape) -> At:
     """Function from an index of the result to one of the source, along one dimension of a Pad that
     repeats elements.  Negative amounts cut first: what is left is repeated, and there must be
@@ -202,7 +202,7 @@ def _border_place(b: Builder, border: Border, before: Expr, after: Expr, extent:
     return lambda i: simplify(border(simplify(i - start), left, most) + first)
 
 
-def _borders(b: Builder, rank: int, amounts: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
+def borders(b: Builder, rank: int, amounts: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
     """(amount before, amount after) per dimension; axes that are data pick their dimension."""
     v = b.arg(3)
     axes = list(map(Const, range(rank))) if v is None else b.elements(v)
@@ -236,7 +236,7 @@ def _reflect(i: Expr, d: Expr, most: Expr | None) -> Expr:
 
 
 # the place among ``d`` elements of one that lies at most ``most`` outside
-_BORDERS = {"edge": lambda i, d, most: minimum(maximum(i, Const(0)), d - 1),
+BORDERS: dict[str, Border] = {"edge": lambda i, d, most: minimum(maximum(i, Const(0)), d - 1),
             "reflect": _reflect, "wrap": lambda i, d, most: i % d}
 
 

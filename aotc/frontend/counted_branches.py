@@ -1,0 +1,67 @@
+"""Results of an If of which data says how many elements they have: as many as those of the branch
+that runs.  Both are computed, with room for the most that either may have."""
+
+from collections.abc import Sequence
+
+from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.calls import expect_count
+from aotc.frontend.building.declared import Count, number_along, room
+from aotc.frontend.building.values import Index, Val, Value
+from aotc.frontend.row_values import Row
+from aotc.ir.expr import Const, Expr, Where, all_of, compare, maximum
+from aotc.ir.simplify import same, simplify
+
+
+def counted_either(b: Builder, cond: Val, vals: Sequence[Value], tensors: Sequence[str],
+                   out: int) -> Val:
+    """Output ``out`` of an If: of the two ``vals``, whose rows are those of ``tensors``, the first
+    where the bool ``cond`` of one element holds, else the second."""
+    x, y = map(b.as_tensor, vals)
+    if x.dtype != y.dtype or x.rank != y.rank:
+        raise b.unsupported(f"branches that give {x} and {y} for a condition that is data",
+                            "make results of one type and rank")
+    holds = b.at(cond, (Const(0),) * cond.rank)
+    shape: list[Expr] = []
+    ends: list[list[tuple[int, Expr]]] = [[], []]  # (axis, elements that there are) of each
+    for axis in range(x.rank):
+        rows = [next((r for r in b.rows.get(t, ()) if r.axis == axis), None) for t in tensors]
+        shape.append(_extent(b, holds, (x, y), tensors, rows, axis, out))
+        for v, t, found in zip((x, y), tensors, ends):
+            number = number_along(b, b.rows.get(t, ()), t, axis)
+            if number is not None or not same(v.shape[axis], shape[axis]):
+                found.append((axis, v.shape[axis] if number is None else number))
+
+    def there(v: Val, i: Index, found: Sequence[tuple[int, Expr]]) -> Expr:
+        """The element of ``v``, zero behind those that there are."""
+        zero = Const(False if v.dtype == "bool" else 0, v.dtype)
+        held = all_of(compare("lt", i[axis], number) for axis, number in found)
+        if any(d == Const(0) for d in v.shape):
+            return zero
+        return b.at(v, i) if held is None else Where(held, b.at(v, i), zero)
+    return b.map(shape, lambda i: Where(holds, there(x, i, ends[0]), there(y, i, ends[1])),
+                 [cond, x, y], out=out)
+
+
+def _extent(b: Builder, holds: Expr, vals: Sequence[Val], tensors: Sequence[str],
+            rows: Sequence[Row | None], axis: int, out: int) -> Expr:
+    """The extent of the result along an axis, whose number of elements is told where data says
+    it."""
+    extents = [v.shape[axis] for v in vals]
+    starts = {r.start if r else -1 for r in rows}
+    name = b.node.outputs[out]
+    if starts == {-1} and same(*extents):
+        return extents[0]
+    start = starts.pop()
+    if not starts and start >= 0:  # as many in both
+        b.rows[name] = (*b.rows.get(name, ()), Row(name, axis, start))
+        return b.counts[start][1]
+    one, two = (e if n is None else n for e, n in zip(extents, (
+        number_along(b, b.rows.get(t, ()), t, axis) for t in tensors)))
+    total = b.compute((), Where(holds, one, two), tag=f"count{out}_{axis}")
+    count = room(b, [(out, axis)], simplify(maximum(*extents))) or Count(
+        b.declared(out, vals[0].rank)[axis])
+    expect_count(b, total, count)
+    return count.extent
+
+
+__all__ = ["counted_either"]

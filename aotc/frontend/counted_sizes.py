@@ -1,0 +1,209 @@
+"""Tensors whose extents data says: filled ones (ConstantOfShape), expanded and padded ones.  Along
+such an axis there is room for the most elements that there may be, which the arithmetic of the
+number proves, or its bound says, or else the largest extent of an input."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.calls import expect_count
+from aotc.frontend.building.declared import (
+    Count,
+    bounded,
+    expect,
+    expected_shape,
+    loaded,
+    number_along,
+    room,
+    roomed,
+)
+from aotc.frontend.building.values import At, Index, Val
+from aotc.frontend.graph import Node
+from aotc.frontend.ops.tensors.ops_slice import BORDERS, borders
+from aotc.frontend.ranges import most_of, range_of
+from aotc.frontend.row_values import Found, Row
+from aotc.ir.expr import Const, Expr, Where, all_of, compare, maximum, minimum
+from aotc.ir.simplify import lower, same, simplify
+
+ZERO, ONE = Const(0), Const(1)
+
+
+@dataclass
+class _Sizes:
+    """Extents of the node's result, one after the other.  ``numbers``: (axis, elements that there
+    are) of those that data says; ``rows``: those that are as long as others."""
+
+    b: Builder
+    rank: int
+    shape: list[Expr] = field(default_factory=list)
+    numbers: list[tuple[int, Expr]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+
+    def fixed(self, extent: Expr) -> None:
+        """An extent that no data says."""
+        self.shape.append(extent)
+
+    def row(self, start: int) -> None:
+        """As many elements as a number that has been told says."""
+        out, axis = self.b.node.outputs[0], len(self.shape)
+        self.rows.append(Row(out, axis, start))
+        self.numbers.append((axis, self.b.load(self.b.counts[start][0], ())))
+        self.shape.append(self.b.counts[start][1])
+
+    def said(self, e: Expr) -> None:
+        """As many as an expression of data says."""
+        start, axis = _start_of(self.b, e), len(self.shape)
+        found = range_of(self.b, e)
+        if not loaded(e) or found.lo is not None and found.hi is not None and same(
+                found.lo, found.hi):
+            self.fixed(e if found.lo is None else found.lo)
+            return
+        if start is not None and expected_shape(self.b, self.b.node.outputs[0]) is None:
+            self.row(start)
+            return
+        total = self.b.compute((), maximum(e, ZERO), tag=f"count{axis}")
+        count = room_for(self.b, e, axis) or Count(self.b.declared(rank=self.rank)[axis])
+        expect_count(self.b, total, count)
+        if count.room:
+            self.numbers.append((axis, self.b.load(total, ())))
+        self.shape.append(count.extent)
+
+    def made(self, element: Callable[[Index], Expr], sources: list[Val]) -> Val:
+        """The result, zero behind the elements that there are."""
+        b = self.b
+        b.met = Found(tuple(self.rows))
+
+        def body(i: Index) -> Expr:
+            e = element(i)
+            held = all_of(compare("lt", i[axis], number) for axis, number in self.numbers)
+            return e if held is None else Where(held, e, Const(
+                False if e.dtype == "bool" else 0, e.dtype))
+        if not self.numbers:
+            return b.map(self.shape, body, sources)
+        axes = b.axes(self.shape)
+        return b.compute(axes, body(axes))
+
+
+def room_for(b: Builder, e: Expr, axis: int, out: int = 0) -> Count | None:
+    """Room for as many elements as ``e`` says along an axis of the node's result; None where a
+    shape is declared."""
+    most = most_of(b, e)
+    known = room(b, [(out, axis)], roomed(b, e) if most is None else most)
+    count = known or room(b, [(out, axis)], capacity(b))
+    return count and replace(count, limited=True, guess=known is None)
+
+
+def capacity(b: Builder) -> Expr | None:
+    """The largest extent of an input, which has room for what nothing bounds."""
+    dims = dict.fromkeys(d for t in b.graph.inputs for d in t.shape)
+    return simplify(reduce(maximum, dims)) if dims else None
+
+
+def _start_of(b: Builder, e: Expr) -> int | None:
+    """The number that has been told which ``e`` is."""
+    for k, (total, _, _) in enumerate(b.counts):
+        n = b.load(total, ())
+        if same(e, n) or same(e, maximum(n, ZERO)):
+            return k
+    return None
+
+
+def sized(node: Node, b: Builder) -> Val | None:
+    """The node's Val where data says its extents, of it or of what it is made of; None elsewhere.
+    Where a shape is declared and no rows are met, the operator's own function compares it."""
+    make, given = _MAKE[node.op]
+    rows = b.rows.get(node.inputs[0], ()) if node.op != "ConstantOfShape" else ()
+    asked = b.elements(b.input(given)) if len(node.inputs) > given else []
+    if not rows and (not any(map(loaded, asked)) or (
+            expected_shape(b, node.outputs[0]) is not None)):
+        return None
+    return make(node, b, asked, rows)
+
+
+def _constant(node: Node, b: Builder, asked: list[Expr], rows: tuple[Row, ...]) -> Val:
+    value = node.attr("value")
+    fill = b.scalar_val(0.0, "f32") if value is None else b.const(value.reshape(-1)[:1])
+    sizes = _Sizes(b, len(asked))
+    for e in asked:
+        sizes.said(e)
+    return sizes.made(lambda i: b.at(fill, (ZERO,) * fill.rank), [fill])
+
+
+def _expanded(node: Node, b: Builder, asked: list[Expr], rows: tuple[Row, ...]) -> Val:
+    x, tensor = b.input(0), node.inputs[0]
+    rank = max(x.rank, len(asked))
+    sizes, single = _Sizes(b, rank), dict[int, Expr]()  # axes -> extent that is 1 or the result's
+    for axis in range(rank):
+        own, at = axis - rank + x.rank, axis - rank + len(asked)
+        d, e = x.shape[own] if own >= 0 else ONE, asked[at] if at >= 0 else ONE
+        n = number_along(b, rows, tensor, own)
+        if n is not None:
+            if e != ONE and not same(e, n):
+                wanted = Where(compare("eq", e, ONE), n, e) if loaded(e) else e
+                expect(b, [(n - wanted, ZERO)], f"the shape must have the extent of {tensor!r}"
+                       f" along axis {own}, which has more elements by")
+            sizes.row(next(r.start for r in rows if r.axis == own))
+        elif not loaded(e):
+            sizes.fixed(b.broadcast((d,), (e,))[0])
+            single[axis] = d
+        else:
+            if d != ONE:
+                expect(b, [(Where(compare("eq", d, ONE), ONE, e), d)],
+                       f"the shape must have the extent of {tensor!r} along axis {own}, it has")
+            sizes.said(e)
+            single[axis] = d
+
+    def element(i: Index) -> Expr:
+        place = [i[k] if k not in single else b.joins.at(single[k], sizes.shape[k], i[k])
+                 for k in range(rank - x.rank, rank)]
+        return b.at(x, place)
+    return sizes.made(element, [x])
+
+
+def _padded(node: Node, b: Builder, asked: list[Expr], rows: tuple[Row, ...]) -> Val:
+    x, mode = b.input(0), node.attr("mode", "constant")
+    amounts = [Const(p) for p in node.attrs["pads"]] if "pads" in node.attrs else asked
+    before, after = borders(b, x.rank, amounts)
+    sizes = _Sizes(b, x.rank)
+    ends = [d if n is None else n for d, n in (
+        (d, number_along(b, rows, node.inputs[0], k)) for k, d in enumerate(x.shape))]
+    for k, (p, n, q) in enumerate(zip(before, ends, after)):
+        if p == ZERO and q == ZERO and loaded(n):
+            sizes.row(next(r.start for r in rows if r.axis == k))
+            continue
+        total = simplify(p + n + q)
+        sizes.said(simplify(bounded(p) + n + bounded(q)) if loaded(total) else total)
+    before = list(map(bounded, before))
+    if mode != "constant":
+        places = [_bordered(b, mode, *line) for line in zip(before, after, ends, x.shape)]
+        return sizes.made(lambda i: b.at(x, [place(j) for place, j in zip(places, i)]), [x])
+    fill = b.arg(2) or b.scalar_val(node.attr("value", 0), x.dtype)
+
+    def element(i: Index) -> Expr:
+        inner = [simplify(j - p) for j, p in zip(i, before)]
+        held = all_of(c for j, p, q, n, e in zip(inner, before, after, ends, x.shape)
+                      for c in (compare("ge", j, ZERO), compare("lt", j, n))
+                      if (p, q) != (ZERO, ZERO))
+        value = b.at(x, inner)
+        return value if held is None else Where(held, value, b.at(fill, (ZERO,) * fill.rank))
+    return sizes.made(element, [x, fill])
+
+
+def _bordered(b: Builder, mode: str, before: Expr, after: Expr, n: Expr, extent: Expr) -> At:
+    """Function from an index of the result to one of the source, along an axis of ``n`` elements
+    whose border repeats them."""
+    if before == ZERO and after == ZERO:
+        return lambda i: i
+    least = range_of(b, before).lo, range_of(b, after).lo
+    if mode not in BORDERS or any(e is None or (lower(e) or 0) < 0 for e in least):
+        raise b.unsupported(f"Pad mode {mode!r} by amounts that may cut elements off",
+                            "cut them off before (Slice)")
+    some = maximum(n, ONE)
+    return lambda i: maximum(minimum(BORDERS[mode](i - before, some, None), extent - 1), ZERO)
+
+
+_MAKE = {"ConstantOfShape": (_constant, 0), "Expand": (_expanded, 1), "Pad": (_padded, 1)}
+SIZED = frozenset(_MAKE)
+
+__all__ = ["SIZED", "capacity", "room_for", "sized"]
