@@ -23,7 +23,7 @@ from aotc.frontend.graph import Node
 from aotc.frontend.ops.tensors.ops_slice import BORDERS, borders
 from aotc.frontend.ranges import most_of, range_of
 from aotc.frontend.row_values import Found, Row
-from aotc.ir.expr import Const, Expr, Where, all_of, compare, maximum, minimum
+from aotc.ir.expr import Const, Expr, Where, all_of, compare, loads, maximum, minimum
 from aotc.ir.simplify import lower, same, simplify
 
 ZERO, ONE = Const(0), Const(1)
@@ -115,10 +115,15 @@ def sized(node: Node, b: Builder) -> Val | None:
     make, given = _MAKE[node.op]
     rows = b.rows.get(node.inputs[0], ()) if node.op != "ConstantOfShape" else ()
     asked = b.elements(b.input(given)) if len(node.inputs) > given else []
-    if not rows and (not any(map(loaded, asked)) or (
+    if not rows and (not any(_of_data(b, e) for e in asked) or (
             expected_shape(b, node.outputs[0]) is not None)):
         return None
     return make(node, b, asked, rows)
+
+
+def _of_data(b: Builder, e: Expr) -> bool:
+    """True for a number that data says; extents may have one that is computed, too."""
+    return any(b.known.is_data(Val((), n.dtype, buffer=n.buffer)) for n in loads(e))
 
 
 def _constant(node: Node, b: Builder, asked: list[Expr], rows: tuple[Row, ...]) -> Val:

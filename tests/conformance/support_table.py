@@ -64,10 +64,11 @@ Limits that the table does not show:
   extents determine is known while compiling, in floats and through any operator, where float
   arithmetic on extents rounds as integers do.
 - NonZero, Compress, Unique, NonMaxSuppression and TopK of data need no declared extent: there is
-  room for the most elements that there may be, [what follows them](dimensions.md#bounds-for-what-data-decides)
-  sees those that there are, and of an output [their number](bundle.md#counted-outputs) is an
-  output too. So do ConstantOfShape, Expand, Pad, Slice and Range of numbers that data says. Inside
-  of loops such elements must have a fixed number where they leave a round (Pad to one).
+  room for the most elements that there may be, what follows them sees [those that there
+  are](dimensions.md#bounds-for-what-data-decides), and of an output [their
+  number](bundle.md#counted-outputs) is an output too. So do ConstantOfShape, Expand, Pad, Slice and
+  Range of numbers that data says. Inside of loops such elements must have a fixed number where they
+  leave a round (Pad to one).
 - Assignment under a mask (`x[mask] = value`: NonZero, Transpose, ScatterND) is a choice between old
   and new elements where the value is one element, one row, or made of the rows at the same places
   (GatherND and element-wise operators): how many there are need not be declared. Any other value

@@ -16,7 +16,7 @@ from weakref import proxy
 import numpy as np
 
 from aotc.frontend.building import symbolic
-from aotc.frontend.building.declared import expected_shape, loaded
+from aotc.frontend.building.declared import expected_shape, loaded, rows_left
 from aotc.frontend.building.joins import WHY as BROADCAST
 from aotc.frontend.building.known import Known, without_loads
 from aotc.frontend.building.rules import Rules
@@ -32,7 +32,7 @@ from aotc.frontend.building.values import (
     Value,
     const_at,
 )
-from aotc.frontend.graph import Body, Graph, Node, shorten
+from aotc.frontend.graph import Body, Graph, Node
 from aotc.frontend.read.identifiers import Names
 from aotc.ir.dtypes import DTYPES, INDEX, Array, dtype_of, is_float
 from aotc.ir.expr import (
@@ -406,10 +406,8 @@ class Builder(Rules):
         if is_float(body.dtype) and (size is None or size > LAZY_FLOATS
                                      or all(s.array is not None for s in sources)):
             return None
-        nodes = list(walk(body))
-        if len(nodes) > LAZY_NODES:
-            return None
-        if any(isinstance(n, Load) for n in nodes) and (size is None or size > SMALL):
+        nodes, few = list(walk(body)), size is not None and size <= SMALL
+        if len(nodes) > LAZY_NODES or not few and any(isinstance(n, Load) for n in nodes):
             return None
         at = lru_cache(maxsize=None)(lambda index: symbolic.tidy(fn(index)))
         if dims is not None and size is not None and size <= SMALL:
@@ -423,9 +421,8 @@ class Builder(Rules):
 
     def inline(self, body: Body, vals: abc.Sequence[Value], tag: str = "",
                made: abc.Sequence[str] | None = None) -> tuple[Value, ...]:
-        """The Vals of a sub-graph's outputs, its inputs being ``vals``, built in place.  ``tag``
-        tells the steps of several copies apart; ``made``: tensors that get the outputs' rows,
-        without which there may be none."""
+        """The Vals of a sub-graph's outputs, its inputs being ``vals``.  ``tag`` tells the steps of
+        copies apart; ``made``: tensors that get the outputs' rows, else there may be none."""
         self._inlined += len(body.nodes)
         if self._inlined > MOST_INLINED:
             raise self.unsupported(f"sub-graphs that unroll to over {MOST_INLINED} nodes",
@@ -444,15 +441,8 @@ class Builder(Rules):
             assert self.run_node is not None, n
             self.run_node(replace(n, name=name, origin=n.origin or (n.label,)), self)
         outs = tuple(self.env[o] for o in body.outputs)
-        found = [self.rows.get(o, ()) for o in body.outputs]
-        self.node, self.env, self.inner, self.rows = outer, env, inner, rows
-        if made is None and any(found):
-            name = next(o for o, rs in zip(body.outputs, found) if rs)
-            raise self.unsupported(
-                f"a sub-graph whose result {shorten(name)!r} has as many elements as data says",
-                "pad it to a fixed number of them inside (Pad, or Concat and Slice)")
-        self.rows.update((o, tuple(replace(r, tensor=o) for r in rs))
-                         for o, rs in zip(made or (), found) if o and rs)
+        left = rows_left(self, body, made)
+        self.node, self.env, self.inner, self.rows = outer, env, inner, {**rows, **left}
         return outs
 
     # ------------------------------------------------------------ shapes

@@ -3,11 +3,11 @@ shape of its result (an extent that is 1 there instead is refused when the tenso
 the rule that data must give what is declared."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aotc.frontend.building.values import Val
-from aotc.frontend.graph import Node
+from aotc.frontend.graph import Body, Node, shorten
 from aotc.frontend.row_values import Row
 from aotc.ir.expr import (
     Axis,
@@ -156,6 +156,18 @@ def _how_to_bound(b: "Builder") -> str:
     """How to say the most elements that the current node may give."""
     name = (*b.node.origin, b.node.label)[0]
     return f"--bound {name!r}=1000 (bound={{{name!r}: 1000}})"
+
+
+def rows_left(b: "Builder", body: Body, made: Sequence[str] | None) -> dict[str, tuple[Row, ...]]:
+    """The rows of a body's outputs as those of ``made``; UnsupportedError where it is None and
+    there are some."""
+    found = [o for o in body.outputs if o in b.rows]
+    if made is None and found:
+        raise b.unsupported(
+            f"a sub-graph whose result {shorten(found[0])!r} has as many elements as data says",
+            "pad it to a fixed number of them inside (Pad, or Concat and Slice)")
+    return {name: tuple(replace(r, tensor=name) for r in b.rows[o])
+            for o, name in zip(body.outputs, made or ()) if o in b.rows and name}
 
 
 def roomed(b: "Builder", e: Expr) -> Expr | None:
