@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from aotc.errors import UnsupportedError
+from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.building.symbolic import Limit
 from aotc.frontend.building.values import Val, Value
+from aotc.frontend.graph import shorten, show_type
+from aotc.frontend.loops.cuts import cut
+from aotc.frontend.loops.rounds import Turn, while_some
 from aotc.frontend.refusals import Undecided
 from aotc.ir.dtypes import INDEX
-from aotc.ir.expr import Const, Expr, Shape, Sym, walk
+from aotc.ir.expr import Const, Expr, Shape, Sym, show, walk
 from aotc.ir.program import Branch, Entry, Loop, Program, State, Step, update
 from aotc.ir.simplify import same, simplify, upper
 
@@ -25,21 +28,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MOST_ROUNDS = 1 << 40  # of a loop without a bound
-
-
-class Varies(UnsupportedError):
-    """A body that is no region: what it makes differs from round to round in more than values."""
+MOST_UNROLLED = 256  # rounds: unrolled code grows with every one
 
 
 @dataclass(frozen=True)
 class Ends:
     """How a loop may end before its last round.  ``count``: the rounds wanted (one i64);
     ``going``: whether there is one at all (one bool); ``ran``: that the number of rounds is asked
-    for."""
+    for; ``whole``: that none of these ends it: all rounds run."""
 
     count: Val | None = None
     going: Val | None = None
     ran: bool = False
+    whole: bool = True
 
 
 # (states after a round, its stacked results, one bool: whether there is another, None: always)
@@ -47,22 +48,41 @@ Made = tuple[Sequence[Val], Sequence[Val], Val | None]
 Round = Callable[[Expr, Sequence[Val], Sequence[Val]], Made]
 
 
-def attempt(b: "Builder", run: Callable[[], T]) -> T | None:
-    """``run()``; None if it cannot be a region: all that it did is undone."""
-    before = {id(o): {k: _copy(v) for k, v in vars(o).items()} for o in _parts(b)}
+def attempt(b: "Builder", run: Callable[[], T]) -> T | UnsupportedError:
+    """``run()``; why it cannot be a region, if it cannot: all that it did is undone."""
+    before = _kept(b)
     try:
         return run()
     except Undecided:
         raise
-    except UnsupportedError:
-        for o in _parts(b):
-            vars(o).clear()
-            vars(o).update(before[id(o)])
+    except UnsupportedError as err:
+        _back(b, before)
+        return err
+
+
+def dry(b: "Builder", run: Callable[[], T]) -> T | None:
+    """What ``run()`` finds, all that it did undone; None if it is refused."""
+    before = _kept(b)
+    try:
+        return run()
+    except (UnsupportedError, ModelError):
         return None
+    finally:
+        _back(b, before)
+
+
+def _kept(b: "Builder") -> dict[int, dict[str, Any]]:
+    return {id(o): {k: _copy(v) for k, v in vars(o).items()} for o in _parts(b)}
+
+
+def _back(b: "Builder", before: dict[int, dict[str, Any]]) -> None:
+    for o in _parts(b):
+        vars(o).clear()
+        vars(o).update(before[id(o)])
 
 
 def _parts(b: "Builder") -> tuple[Any, ...]:
-    return b, b.known, b.joins
+    return b, b.known, b.joins, b.names
 
 
 def _copy(value: Any) -> Any:
@@ -76,11 +96,12 @@ def loop(b: "Builder", tag: str, trip: Expr, states: Sequence[Val], slices: Sequ
 
     ``slices``: (tensor, backward), cut along their first axis; ``stacks``: one bool per stacked
     result, backward.  ``run(round, states, slices)`` builds one round.  ``outs``: which outputs of
-    the node the states and stacks are (None: none).  Varies if states change
+    the node the states and stacks are (None: none).  UnsupportedError if states change
     their shape or dtype, or shapes depend on the round."""
     most, given = upper(simplify(trip)), len(states)
     turn = Sym(b.names.claim(f"{b.node.label}_round", extent=True), 0,
                None if most is None else max(0, most - 1))
+    b.turns[turn] = Turn(while_some(simplify(trip)), ends.whole)
     befores = [b.body_input(v.shape, v.dtype, f"{tag}_state{k}") for k, v in enumerate(states)]
     parts = [b.body_input(v.shape[1:], v.dtype, f"{tag}_in{k}") for k, (v, _) in enumerate(slices)]
     with b.body(turn) as steps:
@@ -92,11 +113,12 @@ def loop(b: "Builder", tag: str, trip: Expr, states: Sequence[Val], slices: Sequ
             states = [*states, ends.going or b.const(np.array(True))]
         for old, new in zip(states, afters):
             if new.dtype != old.dtype or not _same(old.shape, new.shape):
-                raise Varies(f"a loop that changes {old} into {new}")
+                raise varies(b, f"a loop that changes {old} into {new}")
         ends_in = _outputs(b, afters, f"{tag}_next")
         shown = _outputs(b, made, f"{tag}_out", [v.buffer for v in ends_in])
     _demand_even(b, steps, turn)
     _note_ends(b, b.left)
+    cuts = cut(b, steps, [v.buffer for v in (*befores, *parts)], turn, f"{tag}_in")
     outs = [*outs, *[None] * (given + len(made) - len(outs))]
     places = [*outs[:given], *[None] * (len(states) - given)]
     lasts = [b.room(v.shape, v.dtype, f"last{k}", out)
@@ -105,13 +127,15 @@ def loop(b: "Builder", tag: str, trip: Expr, states: Sequence[Val], slices: Sequ
     wholes = [b.room((trip, *v.shape), v.dtype, f"all{k}", out)
               for k, (v, out) in enumerate(zip(shown, outs[given:]))]
     ran = b.room((), INDEX, "ran", None) if ends.ran else None
-    inner = _program(b, tag, steps, [v.buffer for v in (*befores, *parts)],
+    inner = _program(b, tag, steps, [*(v.buffer for v in (*befores, *parts)),
+                                     *(c.part for c in cuts)],
                      [v.buffer for v in (*ends_in, *shown)], turn)
     b.append(Loop(
         b.names.claim(f"{b.node.label}_{tag}"), inner, simplify(trip), turn,
         tuple(State(b.buffer(s), x.buffer, y.buffer, last.buffer, spare.buffer)
               for s, x, y, last, spare in zip(states, befores, ends_in, lasts, spares)),
-        tuple(Entry(b.buffer(v), p.buffer, back) for (v, back), p in zip(slices, parts)),
+        (*(Entry(b.buffer(v), p.buffer, back) for (v, back), p in zip(slices, parts)),
+         *(Entry(b.buffer(c.whole), c.part, c.backward) for c in cuts)),
         tuple(Entry(w.buffer, p.buffer, back) for w, p, back in zip(wholes, shown, stacks)),
         b.buffer(ends.count) if ends.count is not None else "",
         b.buffer(ends.going) if ends.going is not None else "",
@@ -123,18 +147,20 @@ def loop(b: "Builder", tag: str, trip: Expr, states: Sequence[Val], slices: Sequ
 def branch(b: "Builder", cond: Val, runs: Sequence[Callable[[], Sequence[Value]]],
            outs: Sequence[int]) -> tuple[Val, ...]:
     """Append a Branch on ``cond``, one bool: the Vals of its results.  ``runs``: build the body for
-    true and for false.  Varies if they make different shapes or dtypes."""
+    true and for false.  UnsupportedError if they make different shapes or dtypes."""
     bodies, made, ends = [], list[list[Val]](), list[list[Limit]]()
     for run, tag in zip(runs, ("then", "else")):
+        b.chosen += 1
         with b.body() as steps:
             vals = [b.as_tensor(v) for v in run()]
             own = _outputs(b, vals, tag)
+        b.chosen -= 1
         made.append(own)
         ends.append(b.left)
         bodies.append((tag, steps, own))
     for x, y in zip(*made, strict=True):
         if x.dtype != y.dtype or not _same(x.shape, y.shape):
-            raise Varies(f"branches that make {x} and {y}")
+            raise b.unsupported(f"branches that make {x} and {y}", "make them alike")
     _note_ends(b, _either_end(*ends))
     rooms = tuple(b.room(v.shape, v.dtype, f"either{k}", out)
                   for k, (v, out) in enumerate(zip(made[0], outs)))
@@ -178,10 +204,23 @@ def _same(a: Shape, b: Shape) -> bool:
 
 
 def _demand_even(b: "Builder", steps: Iterable[Step], turn: Sym) -> None:
-    """Varies where a shape, or what must hold at entry, depends on the round."""
-    shapes = [d for s in steps for o in s.outs for d in b.buffers[o].shape]
-    if any(turn in walk(e) for e in (*shapes, *b.checks, *(e for p in b.equal for e in p))):
-        raise Varies("a loop whose rounds have different shapes")
+    """UnsupportedError where a shape, or what must hold at entry, depends on the round."""
+    for s in steps:
+        for o in s.outs:
+            if any(turn in walk(d) for d in b.buffers[o].shape):
+                raise varies(b, f"{', '.join(map(shorten, s.origin))} makes "
+                             f"{show_type((b.buffers[o].dtype, b.buffers[o].shape))}, of which the "
+                             "round decides the extents,")
+    for e in (*b.checks, *(e for p in b.equal for e in p)):
+        if turn in walk(e):
+            raise varies(b, f"a rule of extents that depends on the round, {show(e)},")
+
+
+def varies(b: "Builder", what: str) -> UnsupportedError:
+    """For a body that is no region: ``what`` it does that differs from round to round in more than
+    values."""
+    return b.unsupported(what, "keep what a round makes of one shape, or make the number of rounds "
+                         f"a constant of at most {MOST_UNROLLED}")
 
 
 def _program(b: "Builder", name: str, steps: Sequence[Step], inputs: Sequence[str],
@@ -199,4 +238,4 @@ def _program(b: "Builder", name: str, steps: Sequence[Step], inputs: Sequence[st
                           tuple(steps), syms))
 
 
-__all__ = ["Ends", "Varies", "attempt", "branch", "loop"]
+__all__ = ["MOST_UNROLLED", "Ends", "attempt", "branch", "dry", "loop", "varies"]

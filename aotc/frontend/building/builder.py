@@ -69,7 +69,6 @@ class Builder(Rules):
         self.consts: dict[str, Array] = {}
         self.steps: list[Step] = []
         self.outside: tuple[Step, ...] = ()  # steps around the body that is being built
-        self.rounds: tuple[Sym, ...] = ()  # of the loops around it
         self._held: dict[int, tuple[str, Val]] = {}  # id of a Val without a buffer -> its buffer
         self.preset: dict[str, str] = {}  # tensor of the model's interface -> its buffer
         # (id of a constant of indices, extent) -> the same counted from the start; the constant

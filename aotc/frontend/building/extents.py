@@ -5,6 +5,7 @@ steps that they made are gone through once more, so that a model whose extents c
 in a way that nobody thought of is refused, or a call of it, and never reads what is not there."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from aotc.errors import ModelError
 from aotc.frontend.building.symbolic import over_axes
@@ -17,13 +18,16 @@ from aotc.ir.expr import (
     Expr,
     Guarded,
     Load,
+    Sym,
     Where,
     as_expr,
     axes_of,
     children,
     compare,
     int_of,
+    leaves,
     show,
+    substitute,
     walk,
 )
 from aotc.ir.polynomial import p_const
@@ -39,7 +43,7 @@ def check_extents(steps: Iterable[Step], buffers: Mapping[str, Buffer],
     for step in steps:
         if not isinstance(step, Compute) or any(a.extent == Const(0) for a in step.axes):
             continue
-        for load, guarded in _reads(step.body, None):
+        for load, guarded in reads(step.body, None):
             for i, extent in zip(load.index, buffers[load.buffer].shape):
                 if not _plainly_inside(i, extent) and _free_of(i, guarded) and not any(
                         isinstance(n, (Load, Guarded)) for n in walk(i)):
@@ -53,8 +57,8 @@ def _plainly_inside(i: Expr, extent: Expr) -> bool:
     return isinstance(i, Axis) and i.extent == extent
 
 
-def _reads(e: Expr,
-           guarded: frozenset[Axis] | None) -> Iterator[tuple[Load, frozenset[Axis] | None]]:
+def reads(e: Expr,
+          guarded: frozenset[Axis] | None) -> Iterator[tuple[Load, frozenset[Axis] | None]]:
     """(Load, the axes that conditions around it look at; None: there are no conditions) pairs."""
     seen, todo = set(), [(e, guarded)]
     while todo:
@@ -99,17 +103,20 @@ def _demand(cond: Expr, step: Compute, load: Load, checks: dict[Expr, str]) -> N
     if isinstance(cond, Const):
         raise ModelError(f"node {nodes!r}: the shapes of its inputs do not fit together, "
                          f"it reads {show(load)} outside of that tensor")
-    if not _implied(cond, checks):
+    if not implied(cond, checks):
         checks.setdefault(cond, f"{nodes}: the shapes of its inputs must fit together, "
                           f"{show(cond)}")
 
 
-def _implied(cond: Expr, checks: Iterable[Expr]) -> bool:
+def implied(cond: Expr, checks: Iterable[Expr]) -> bool:
     """True if the equalities among ``checks`` imply the inequality ``cond``, or it always holds."""
     over = _excess(cond)
-    most = upper(_with_rests(over))
-    if most is not None and most <= 0:
-        return True
+    # without ends parts of minima are looked at one by one
+    for e in (over, substitute(over, {s: replace(s, hi=None) for s in leaves(over)
+                                      if isinstance(s, Sym)})):
+        most = upper(_with_rests(e))
+        if most is not None and most <= 0:
+            return True
     for known in checks:
         if isinstance(known, Binary) and known.op == "eq":
             for a, b in ((known.a, known.b), (known.b, known.a)):

@@ -16,6 +16,7 @@ from aotc.frontend.building.rational import while_exact
 from aotc.frontend.building.symbolic import Limit
 from aotc.frontend.building.values import Val, Value
 from aotc.frontend.graph import Graph, Node, shorten
+from aotc.frontend.loops import rounds
 from aotc.frontend.refusals import Refusal
 from aotc.frontend.row_values import Found, Row
 from aotc.ir.dtypes import is_float
@@ -65,6 +66,9 @@ class Rules:
         self.counts: list[tuple[Val, Expr, Node]] = []
         self.rows: dict[str, tuple[Row, ...]] = {}  # tensor -> its axes that data counts
         self.met = Found()  # what the node being built makes of them
+        self.rounds: tuple[Sym, ...] = ()  # of the loops around what is being built
+        self.turns: dict[Sym, rounds.Turn] = {}  # what is known of the rounds of all loops
+        self.chosen = 0  # branches around it, of which data choose one
         # without a circle: the constants of a build are let go with its last reference
         self.joins = Joins(proxy(self), graph.learnt)
 
@@ -96,8 +100,10 @@ class Rules:
     def require(self, op: str, a: ExprLike, b: ExprLike, why: str) -> bool:
         """Demand ``a op b`` for all values of symbols and axes: proved, or refused, or a Check at
         entry.  In the trial build a condition on one symbol also narrows that symbol's range.
-        False if it depends on axes in a way that no entry check can state."""
+        False if it depends on axes, or on rounds, in a way that no entry check can state."""
         cond = simplify(compare(op, as_expr(a), as_expr(b)))
+        if self.rounds and rounds.counts(cond, self.turns):
+            return self._in_all_rounds(cond, why)
         if not isinstance(cond, Const) and axes_of(cond):
             stated = symbolic.over_axes(cond)
             if stated is None:
@@ -120,6 +126,30 @@ class Rules:
             self.joins.note_equal(simplify(as_expr(a)), simplify(as_expr(b)))
         self.check(cond, why)
         return True
+
+    def _in_all_rounds(self, cond: Expr, why: str) -> bool:
+        """Demand a condition in every round of the loops around.  UnsupportedError where
+        that is none on extents alone."""
+        stated = rounds.always(cond, self.around())
+        if stated is None or not (proves(stated) or self.all_run):
+            raise self.unsupported(
+                f"{why}: {symbolic.readable(cond)}, which rounds of the loop decide",
+                "make it hold whatever the round")
+        self.check(stated, why)
+        return True
+
+    def around(self) -> dict[Sym, rounds.Turn]:
+        """What is known of the rounds of the loops around, outer ones first."""
+        return {s: self.turns[s] for s in self.rounds}
+
+    def settled(self, e: Expr) -> Expr:
+        """An index expression in the simplest form that is equal in all rounds around."""
+        return rounds.settled(e, self.around()) if self.rounds else e
+
+    @property
+    def all_run(self) -> bool:
+        """True if what is being built runs in every round that the loops around may have."""
+        return not self.chosen and all(t.whole for t in self.around().values())
 
     def check(self, cond: Expr, why: str) -> None:
         """Demand a condition on symbols at entry."""
@@ -157,11 +187,24 @@ class Rules:
         i = simplify(i)
         if any(isinstance(e, Load) for e in walk(i)):
             return self.from_end(i, n, why)
+        if self.rounds and (rounds.counts(i, self.turns) or rounds.counts(n, self.turns)):
+            return self._inside_of_rounds(i, n, why)
         if not proves(compare("ge", i, Const(0))):
             i = simplify(Where(compare("lt", i, Const(0)), i + n, i))
             if not self.require("ge", i, 0, why):
                 return self.from_end(i, n, why)
         return i if self.require("lt", i, n, why) else self.checked(i, n, why)
+
+    def _inside_of_rounds(self, i: Expr, n: Expr, why: str) -> Expr:
+        """``inside`` of an index that rounds decide: those that run may be fewer than there can
+        be, so that what is not proved is checked in each."""
+        conds = rounds.inside(i, n, self.around())
+        place = rounds.wrapped(i, n, self.around())
+        if conds is None or conds and not self.all_run:
+            return self.checked(place, n, why)
+        for cond in conds:
+            self.check(cond, why)
+        return place
 
     def checked(self, i: Expr, n: ExprLike, why: str = INSIDE) -> Expr:
         """Index ``i`` from data into an extent ``n``: outside is a fault that names this node."""
@@ -176,6 +219,11 @@ class Rules:
         of this shape has none that reads it."""
         if proves(compare("ge", as_expr(extent), Const(1))):
             return
+        if self.rounds:
+            some = rounds.always(compare("ge", as_expr(extent), Const(1)), self.around())
+            if some is not None and (proves(some) or self.all_run):
+                self.check(some, f"there must be {what}")
+                return
         size: Expr = Const(1)
         for d in shape:
             size = size * d

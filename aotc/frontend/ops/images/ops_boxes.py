@@ -6,13 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from aotc.frontend.building import calls
+from aotc.frontend.building.bodies import MOST_UNROLLED
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import Count, filled, loaded, room
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.graph import Node
-from aotc.frontend.ops.tensors.ops_control import MAX_STEPS, stack
+from aotc.frontend.ops.tensors.ops_control import stack
 from aotc.frontend.ops.tensors.ops_select import kept_places
 from aotc.frontend.ops.tensors.reshape import source_index
 from aotc.ir.dtypes import INDEX
@@ -82,8 +83,9 @@ def non_max_suppression(node: Node, b: Builder) -> Result:
         return b.const(np.zeros((0, 3), np.int64))
     each = b.scalar(given[0])  # of a class, no later round counts
     rounds = min(b.fixed(count.extent) + 1, dims[2], dims[2] if each is None else max(1, int(each)))
-    if rounds > MAX_STEPS:
-        raise b.unsupported(f"{rounds} selected boxes", f"at most {MAX_STEPS} rounds are unrolled")
+    if rounds > MOST_UNROLLED:
+        raise b.unsupported(f"{rounds} selected boxes",
+                            f"at most {MOST_UNROLLED} rounds are unrolled")
     most, limit, least = (_one(b, v) for v in given)
     most = Const(0) if most is None else cast(INDEX, most)
     limit = const(0, boxes.dtype) if limit is None else limit

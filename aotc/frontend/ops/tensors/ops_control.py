@@ -21,7 +21,6 @@ from aotc.ir.expr import Const, Expr, Load, Sym, Where, loads, substitute, walk
 from aotc.ir.program import Branch, Compute
 from aotc.ir.simplify import simplify
 
-MAX_STEPS = 256  # unrolled code grows with every step
 FEW = 64  # nodes of all rounds together, up to which a loop is unrolled
 TRIED = 13  # values of the symbols at which two extents are compared
 SLIGHT = 4  # steps of both branches: fewer and simple ones are not worth a branch
@@ -74,7 +73,7 @@ def _pinned(b: Builder, holds: Expr) -> str:
 def _by_data(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> abc.Sequence[Value]:
     """The results of a branch that is chosen while running."""
     chosen = attempt(b, lambda: _one_runs(b, cond, branches))
-    return _both_run(b, cond, branches) if chosen is None else chosen
+    return _both_run(b, cond, branches) if isinstance(chosen, UnsupportedError) else chosen
 
 
 def _one_runs(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> tuple[Val, ...]:

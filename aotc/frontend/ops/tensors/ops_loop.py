@@ -5,27 +5,38 @@ and picks what each round leaves."""
 
 from collections import abc
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
-from aotc.frontend.building.bodies import MOST_ROUNDS, Ends, Made, Varies, attempt, loop
+from aotc.errors import UnsupportedError
+from aotc.frontend.building.bodies import (
+    MOST_ROUNDS,
+    MOST_UNROLLED,
+    Ends,
+    Made,
+    attempt,
+    loop,
+    varies,
+)
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import Count, cleared, expect, loaded, room, some, told
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import Index, Result, Sequence, Val, Value
 from aotc.frontend.graph import Body, Node
+from aotc.frontend.loops.counting import Counted, checks_of_floats, counted, valued
 from aotc.frontend.ops.tensors.ops_control import (
     FEW,
-    MAX_STEPS,
     condition,
     element,
     pick,
     results,
     stack,
 )
+from aotc.frontend.ops.tensors.ops_slice import INT_MAX
 from aotc.ir.dtypes import INDEX
-from aotc.ir.expr import Binary, Const, Expr, Unary, compare, maximum
+from aotc.ir.expr import Binary, Const, Expr, Unary, Where, compare, maximum, minimum
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import simplify
 
@@ -40,58 +51,125 @@ class Rounds:
     count: Val | None = None
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A Loop as the node says it, and what its body counts.  ``alive``: whether there is a first
+    round; ``most``: the most rounds there can be, an index expression, None where nothing says
+    that; ``asked``: data say how many are wanted; ``found``: what the body counts."""
+
+    body: Body
+    count: Val | None
+    alive: Val
+    states: abc.Sequence[Value]
+    most: Expr | None
+    asked: bool
+    found: Counted
+
+    @property
+    def gathers(self) -> bool:
+        return len(self.body.outputs) > 1 + len(self.states)
+
+    @property
+    def listed(self) -> bool:
+        """True if a state is a list of tensors."""
+        return any(isinstance(v, Sequence) for v in self.states)
+
+    @property
+    def whole(self) -> bool:
+        """True if no data say how many rounds run."""
+        return self.most is not None and not self.asked and not self.found.data and (
+            self.found.first is not None)
+
+    @property
+    def few(self) -> bool:
+        """True for rounds that are better unrolled."""
+        most = self.most if isinstance(self.most, Const) else None
+        return most is not None and most.value * len(self.body.nodes) <= FEW
+
+
 @op("Loop")
 def loop_op(node: Node, b: Builder) -> Result:
-    body = node.attr("body")
+    plan = _planned(b, node.attr("body"))
+    made = attempt(b, lambda: _unrolled(b, plan)) if plan.few else None
+    if made is not None and not isinstance(made, UnsupportedError):
+        return results(made)
+    region = attempt(b, lambda: _in_rounds(b, plan))
+    if not isinstance(region, UnsupportedError):
+        return results(region)
+    made = made or attempt(b, lambda: _unrolled(b, plan))
+    if isinstance(made, UnsupportedError):
+        # what the body does; that it was unrolled next says nothing, but of lists, which are
+        # always unrolled
+        raise made if plan.listed else region
+    return results(made)
+
+
+def _planned(b: Builder, body: Body) -> Plan:
     count, alive = b.arg(0), b.arg(1)
-    state = [b.env[i] for i in node.inputs[2:]]
-    if len(body.outputs) < 1 + len(state) or len(body.inputs) != 2 + len(state):
+    states = [b.env[i] for i in b.node.inputs[2:]]
+    if len(body.outputs) < 1 + len(states) or len(body.inputs) != 2 + len(states):
         raise b.bad("the body's inputs and outputs do not fit the loop's")
     alive = condition(b, alive or b.const(np.array(True)))
-    known = None if count is None else b.scalar(count)
-    few = known is not None and known * len(body.nodes) <= FEW or b.scalar(alive) is False
-    made = None if few else attempt(b, lambda: _in_rounds(b, body, count, alive, state))
-    return results(_unrolled(b, body, count, alive, state) if made is None else made)
-
-
-def _in_rounds(b: Builder, body: Body, count: Val | None, alive: Val,
-               state: abc.Sequence[Value]) -> list[Value]:
-    """The Loop's results as those of a region."""
-    if any(isinstance(v, Sequence) for v in state):
-        raise Varies("a loop that carries a sequence")
-    states, gathers = [b.as_tensor(v) for v in state], len(body.outputs) > 1 + len(state)
     wanted = None if count is None else b.elements(b.known(count))[0]
-    data = wanted is None or loaded(wanted)
-    known = None if wanted is None or data else simplify(maximum(wanted, Const(0)))
-    found = _room(b, len(state), known) if gathers else None
-    trip = known or (found.extent if found else b.declared(_gathered(b, len(state)))[0]
-                     if gathers else Const(MOST_ROUNDS))
-    early: list[bool] = []
+    asked = wanted is not None and loaded(wanted)
+    ends: list[Expr] = []
+    if wanted is not None and not asked and not (
+            isinstance(wanted, Const) and wanted.value >= INT_MAX):
+        ends.append(simplify(maximum(wanted, Const(0))))
+    lists = any(isinstance(v, Sequence) for v in states)
+    found = Counted({}) if lists else counted(b, body, alive, [b.as_tensor(v) for v in states])
+    ends += [] if found.rounds is None else [found.rounds]
+    most = reduce(minimum, ends) if ends else None
+    if most is not None and found.first is not None and found.rounds is None:
+        most = Where(found.first, most, Const(0))
+    return Plan(body, count, alive, states, None if most is None else simplify(most), asked, found)
+
+
+def _in_rounds(b: Builder, plan: Plan) -> list[Value]:
+    """The Loop's results as those of a region."""
+    if plan.listed:
+        raise varies(b, "a loop that carries a sequence")
+    if plan.most is None and not plan.found.data and not plan.asked:
+        raise b.unsupported("a loop without an end", "give it a number of rounds, or a condition "
+                            "that the rounds change")
+    states, found = [b.as_tensor(v) for v in plan.states], plan.found
+    count, wanted = None, plan.count if plan.asked else None
+    trip = Const(MOST_ROUNDS) if plan.most is None else plan.most
+    if plan.gathers and not plan.whole:
+        count = _room(b, len(states), plan.most)
+        trip = count.extent if count else b.declared(_gathered(b, len(states)))[0]
+    gone = found.same | (frozenset(found.counters) if plan.whole else frozenset())
+    carried = [k for k in range(len(states)) if k not in gone]
 
     def one(turn: Expr, before: abc.Sequence[Val], parts: abc.Sequence[Val]) -> Made:
-        outs = b.inline(body, (b.value((), lambda _: turn), b.const(np.array(True)), *before))
-        again = condition(b, outs[0])
-        ends_early = not b.scalar(again)
-        if count is None and not ends_early:
-            raise Varies("a loop without an end")
-        early.append(ends_early)
-        if gathers and ends_early and not data and found is None:
-            raise Varies("a loop whose condition decides how much it gathers")
+        given = dict(zip(carried, before))
+        own = [valued(v, found.counters[k].at(turn)) if k in found.counters else given.get(k, v)
+               for k, v in enumerate(states)]
+        outs = b.inline(plan.body, (b.value((), lambda _: turn), b.const(np.array(True)), *own))
         vals = [b.as_tensor(v) for v in outs[1:]]
-        return vals[:len(states)], vals[len(states):], again if ends_early else None
-    ends = Ends(b.map((), lambda _: cast(INDEX, element(b, count)), [count], "count")
-                if data and count is not None else None,
-                None if b.scalar(alive) else alive, gathers)
+        return ([vals[k] for k in carried], vals[len(states):],
+                condition(b, outs[0]) if found.data else None)
+    ends = Ends(None if wanted is None else b.map((), lambda _: cast(INDEX, element(b, wanted)),
+                                                  [wanted], "count"),
+                plan.alive if found.first is None else None, count is not None or
+                plan.gathers and not plan.whole, plan.whole)
+    checks_of_floats(b, states, found, trip)
     outs = [k if o else None for k, o in enumerate(b.node.outputs)]
-    lasts, wholes, ran = loop(b, "loop", trip, states, [], [False] * (len(body.outputs) - 1 - len(
-        states)), one, ends, outs)
-    if ran is not None and found is not None and (data or early[-1]):
-        told(b, ran, found)
-        wholes = tuple(cleared(b, found, v, 0, f"there{k}") for k, v in enumerate(wholes))
+    stacks = len(plan.body.outputs) - 1 - len(states)
+    lasts, wholes, ran = loop(b, "loop", trip, [states[k] for k in carried], [], [False] * stacks,
+                              one, ends, [*(outs[k] for k in carried), *outs[len(states):]])
+    if ran is not None and plan.most is not None:  # more than that nobody wants
+        most, told_by = plan.most, ran
+        ran = b.map((), lambda _: minimum(b.at(told_by, ()), most), [told_by], "rounds")
+    if ran is not None and count is not None:
+        told(b, ran, count)
+        wholes = tuple(cleared(b, count, v, 0, f"there{k}") for k, v in enumerate(wholes))
     elif ran is not None:
         expect(b, [(b.at(ran, ()), trip)],
                f"the data must give the declared {trip} rounds; of this the data gives")
-    return [*lasts, *wholes]
+    left = dict(zip(carried, lasts))
+    return [*(left[k] if k in left else v if k in found.same else
+              valued(v, found.counters[k].at(trip)) for k, v in enumerate(states)), *wholes]
 
 
 def _room(b: Builder, states: int, most: Expr | None) -> Count | None:
@@ -104,9 +182,11 @@ def _gathered(b: Builder, states: int) -> int:
     return next(k for k, o in enumerate(b.node.outputs) if k >= states and o)
 
 
-def _unrolled(b: Builder, body: Body, count: Val | None, alive: Val,
-              state: abc.Sequence[Value]) -> list[Value]:
-    rounds = _rounds(b, count, alive, len(state))
+def _unrolled(b: Builder, plan: Plan) -> list[Value]:
+    body, alive, state = plan.body, plan.alive, plan.states
+    most = plan.most if isinstance(plan.most, Const) and not plan.asked else None
+    rounds = _rounds(b, plan.count if most is None else b.const(np.array(most.value)), alive,
+                     len(state))
     gathered: list[list[Value]] = [[] for _ in body.outputs[1 + len(state):]]
     runs, step = None, 0
     while step < rounds.steps:
@@ -120,8 +200,8 @@ def _unrolled(b: Builder, body: Body, count: Val | None, alive: Val,
         for values, value in zip(gathered, outs[1 + len(state):]):
             values.append(value)
         step += 1
-    if rounds.steps == MAX_STEPS + 1 and step > MAX_STEPS:
-        raise b.unsupported(f"a loop of more than {MAX_STEPS} rounds", "shorten it")
+    if rounds.steps == MOST_UNROLLED + 1 and step > MOST_UNROLLED:
+        raise b.unsupported(f"a loop of more than {MOST_UNROLLED} rounds", "shorten it")
     if gathered and not (rounds.known and runs is None):
         # after a known number of rounds there is no further one, whatever the condition
         fits = runs if rounds.known and runs else _fits(b, alive, rounds, step, runs)
@@ -135,11 +215,12 @@ def _rounds(b: Builder, count: Val | None, alive: Val, states: int) -> Rounds:
     """The Rounds of a Loop; UnsupportedError where nothing bounds them."""
     known = None if count is None else b.scalar(count)
     if known is not None:
-        if known > MAX_STEPS and b.scalar(alive) is not False:
-            raise b.unsupported(f"a loop of {known} rounds", f"at most {MAX_STEPS} are unrolled")
+        if known > MOST_UNROLLED and b.scalar(alive) is not False:
+            raise b.unsupported(f"a loop of {known} rounds",
+                                f"at most {MOST_UNROLLED} are unrolled")
         return Rounds(max(int(known), 0), True)
     if count is None:
-        return Rounds(MAX_STEPS + 1, True)
+        return Rounds(MOST_UNROLLED + 1, True)
     if len(b.node.outputs) <= states:
         whose = "is data" if b.known.is_data(count) else "depends on extents"
         raise b.unsupported(f"a loop whose number of rounds {whose} and that gathers nothing",
@@ -147,8 +228,8 @@ def _rounds(b: Builder, count: Val | None, alive: Val, states: int) -> Rounds:
                                 "" if whose == "is data" else ": pin the dimensions"))
     _room(b, states, None)  # a refusal then says that a bound would do
     steps = b.fixed(b.declared(_gathered(b, states))[0])
-    if steps > MAX_STEPS:
-        raise b.unsupported(f"a loop of {steps} rounds", f"at most {MAX_STEPS} are unrolled")
+    if steps > MOST_UNROLLED:
+        raise b.unsupported(f"a loop of {steps} rounds", f"at most {MOST_UNROLLED} are unrolled")
     return Rounds(steps, False, count)
 
 

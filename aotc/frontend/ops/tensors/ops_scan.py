@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence, Sized
 
-from aotc.frontend.building.bodies import Made, attempt, loop
+from aotc.errors import UnsupportedError
+from aotc.frontend.building.bodies import MOST_UNROLLED, Made, attempt, loop
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.values import Result, Val, Value
 from aotc.frontend.graph import Body, Node
-from aotc.frontend.ops.tensors.ops_control import FEW, MAX_STEPS, results, stack
+from aotc.frontend.ops.tensors.ops_control import FEW, results, stack
 from aotc.ir.expr import Const, Expr
 from aotc.ir.program import static_shape
 
@@ -61,11 +62,10 @@ def _scan(b: Builder, body: Body, state: Sequence[Value], inputs: Sequence[Val],
     args = b, body, state, inputs, axes, down, out_axes, out_down
     if steps is None or steps * len(body.nodes) > FEW or not steps:
         made = attempt(b, lambda: _in_rounds(*args, tag))
-        if made is not None:
+        if not isinstance(made, UnsupportedError):
             return made
-        if steps is None or not 0 < steps <= MAX_STEPS:
-            raise b.unsupported("a scan of a body whose shapes change over a symbolic, empty or "
-                                "very long axis", f"pin it; at most {MAX_STEPS} steps are unrolled")
+        if steps is None or not 0 < steps <= MOST_UNROLLED:
+            raise made
     return _unrolled(*args, steps, tag)
 
 

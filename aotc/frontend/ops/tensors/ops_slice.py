@@ -56,7 +56,8 @@ def _slice(b: Builder, starts: Sequence[Expr], ends: Sequence[Expr], axes: Seque
         begin[axis], stride[axis] = slice_start(b, start, x.shape[axis], step), step
         last = slice_end(b, end, x.shape[axis], step)
         length = last - begin[axis] if step > 0 else begin[axis] - last
-        shape[axis] = simplify(maximum((length + (abs(step) - 1)) // abs(step), Const(0)))
+        shape[axis] = b.settled(simplify(
+            maximum((length + (abs(step) - 1)) // abs(step), Const(0))))
     return b.move(x, shape, lambda index: [s + i * t for s, i, t in zip(begin, index, stride)])
 
 
@@ -133,7 +134,7 @@ def slice_start(b: Builder, start: Expr, extent: Expr, step: int) -> Expr:
     if isinstance(start, Const) and start.value <= -INT_MAX:
         return Const(0)
     top = extent if step > 0 else extent - 1
-    return simplify(minimum(maximum(_from_end(start, extent), Const(0)), top))
+    return b.settled(simplify(minimum(maximum(_from_end(start, extent), Const(0)), top)))
 
 
 def slice_end(b: Builder, end: Expr, extent: Expr, step: int) -> Expr:
@@ -146,7 +147,7 @@ def slice_end(b: Builder, end: Expr, extent: Expr, step: int) -> Expr:
     if isinstance(extent, Const) and not isinstance(end, Const):
         b.note(simplify(compare("le", end, extent)), f"a slice ends within {extent}")
     low = Const(0 if step > 0 else -1)
-    return simplify(minimum(maximum(end, low), extent if step > 0 else extent - 1))
+    return b.settled(simplify(minimum(maximum(end, low), extent if step > 0 else extent - 1)))
 
 
 @op("Pad")
