@@ -96,7 +96,8 @@ def loop_op(node: Node, b: Builder) -> Result:
     region = attempt(b, lambda: _in_rounds(b, plan))
     if not isinstance(region, UnsupportedError):
         return results(region)
-    made = made or attempt(b, lambda: _unrolled(b, plan))
+    if made is None:
+        made = attempt(b, lambda: _unrolled(b, plan))
     if isinstance(made, UnsupportedError):
         # what the body does; that it was unrolled next says nothing, but of lists, which are
         # always unrolled
