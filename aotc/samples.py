@@ -27,9 +27,11 @@ from aotc.ir.expr import (
     axes_of,
     children,
     loads,
+    substitute,
     walk,
 )
 from aotc.ir.program import Branch, Compute, Loop, Program, Step, flops
+from aotc.ir.simplify import simplify
 from aotc.oracle.eval_expr import Scope, index_value
 from aotc.oracle.evaluate import evaluate, infer_syms, input_arrays
 
@@ -372,14 +374,21 @@ def run_work(program: Program, syms: Syms) -> int:
 def _work(program: Program, step: Step, syms: Syms) -> int:
     """Operations of a step; of a library call, what its slow twin needs for elements one by one."""
     if isinstance(step, Compute):
-        count = flops(step)  # of absurd extents more than numpy can count
-        return count.value if isinstance(count, Const) else index_value(count, syms)
+        return _counted(flops(step), syms)
     if isinstance(step, (Loop, Branch)):
         rounds = index_value(step.trip, syms) if isinstance(step, Loop) else 1
         inner = {**syms, step.round.name: 0} if isinstance(step, Loop) else syms
         return rounds * sum(STEP_FLOPS + _work(b, s, inner) for b in step.bodies for s in b.steps)
     return LIBRARY_FLOPS * sum(math.prod(index_value(d, syms) for d in program.shape(b))
                                for b in step.inputs)
+
+
+def _counted(e: Expr, syms: Syms) -> int:
+    """A number of operations under ``syms``, exactly: of absurd extents it is more than an index
+    holds."""
+    values: dict[Expr, Expr] = {n: Const(syms[n.name]) for n in walk(e) if isinstance(n, Sym)}
+    count = simplify(substitute(e, values))
+    return int(count.value) if isinstance(count, Const) else index_value(count, syms)
 
 
 def live_bytes(program: Program, syms: Syms) -> int:

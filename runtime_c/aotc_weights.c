@@ -291,7 +291,7 @@ aotc_status AOTC_NAME(weights_open)(aotc_weights *w, const char *path)
         return AOTC_NULL_POINTER;
     }
     memset(w, 0, sizeof *w);
-    const int file = open(path, O_RDONLY);
+    const int file = open(path, O_RDONLY | O_NONBLOCK); /* of a pipe it would wait for a writer */
     if (file < 0) {
         return AOTC_WEIGHTS_MISSING;
     }

@@ -41,6 +41,7 @@ from aotc.ir.polynomial import (
 
 Ends = tuple[int | None, int | None]  # the lowest and the highest value; None: not known
 Pick = Callable[[Iterable[int]], int]  # min or max
+LEAST = -(1 << 63)  # of the numbers of an index: its opposite is none
 
 @lru_cache(maxsize=1 << 18)
 def _poly_items(e: Expr) -> tuple[tuple[Monomial, int], ...]:
@@ -83,17 +84,18 @@ def from_poly(p: Poly) -> Expr:
     out: Expr | None = None
     for m, c in sorted(p.items(), key=lambda t: (t[0] == ONE, t[1] < 0,
                                                  [atom_key(a) for a in t[0]])):
-        term: Expr = Const(abs(c))
+        factor, op = (c, "add") if c > 0 or c == LEAST else (-c, "sub")
+        term: Expr = Const(factor)
         for i, atom in enumerate(m):
-            term = binary("mul", term, atom) if i or abs(c) != 1 else atom
-        if m and abs(c) != 1:
-            term = _coefficient_last(m, abs(c))
+            term = binary("mul", term, atom) if i or factor != 1 else atom
+        if m and factor != 1:
+            term = _coefficient_last(m, factor)
         if out is None:
-            out = term if c > 0 else binary("sub", Const(0), term)
+            out = term if op == "add" else binary("sub", Const(0), term)
             if c < 0 and not m:
                 out = Const(c)
         else:
-            out = Binary("add" if c > 0 else "sub", out, term)
+            out = Binary(op, out, term)
     return Const(0) if out is None else out
 
 

@@ -6,6 +6,7 @@ import re
 WIDTH = 100
 _BEFORE = (" + ", " - ", " * ", " / ", " ? ", " : ", " && ", " || ", " = ", " < ", " <= ")
 _BEHIND = (", ", "; ")
+_LONGEST = 1 + max(map(len, _BEFORE + _BEHIND))  # of a place where a line is broken
 # (columns behind the indent that a part has at least, whether it may end with a bracket): tried in
 # turns
 _TRIES = (24, False), (6, False), (6, True)
@@ -35,15 +36,21 @@ def _parts(line: str) -> list[str]:
         begin, space = comment.groups()
         more = indent + " " * (len(begin) - 1) + "*" + (
             space if len(space) < 2 else space + "    ")
-    out = []
-    while len(line) > WIDTH:
-        tries = (_break(line, len(more) + least, bracket) for least, bracket in _TRIES)
-        at = _space(line, len(more)) if star else next((x for x in tries if x), None)
-        if at is None:
+    out, at, before, quoted = [], 0, "", _quoted(line)
+    # a piece is ``before``, and of the line what comes from ``at`` on
+    while len(before) + len(line) - at > WIDTH:
+        seen = slice(at, at + WIDTH + _LONGEST - len(before))
+        piece, inside = before + line[seen], bytes(len(before)) + quoted[seen]
+        tries = (_break(piece, inside, len(more) + least, bracket) for least, bracket in _TRIES)
+        end = _space(piece, len(more)) if star else next((x for x in tries if x), None)
+        if end is None:
             break
-        out.append(line[:at].rstrip())
-        line = more + line[at:].lstrip()
-    return [*out, line]
+        out.append(piece[:end].rstrip())
+        at += end - len(before)
+        while line.startswith(" ", at):
+            at += 1
+        before = more
+    return [*out, before + line[at:]]
 
 
 def _space(line: str, indent: int) -> int | None:
@@ -52,13 +59,14 @@ def _space(line: str, indent: int) -> int | None:
     return None if at < 0 else at
 
 
-def _break(line: str, least: int, bracket: bool) -> int | None:
+def _break(line: str, quoted: bytes, least: int, bracket: bool) -> int | None:
     """Where a statement is broken: from column ``least`` to ``WIDTH``, in as few brackets as can
-    be, as late as can be, with ``bracket`` behind an opening one too; None if there is no place."""
+    be, as late as can be, with ``bracket`` behind an opening one too; None if there is no place.
+    ``quoted``: 1 for every column between quotes."""
     best: tuple[int, int, int] | None = None
-    depth, quoted = 0, _quoted(line)
+    depth = 0
     for i, c in enumerate(line[:WIDTH + 1]):
-        if i in quoted:
+        if quoted[i]:
             continue
         depth += (c in "([{") - (c in ")]}")
         behind = line.startswith(_BEHIND, i) or bracket and c == "("
@@ -69,9 +77,12 @@ def _break(line: str, least: int, bracket: bool) -> int | None:
     return None if best is None else -best[2]
 
 
-def _quoted(line: str) -> set[int]:
-    """Columns inside texts and characters between quotes, the closing quotes too."""
-    return {i for text in _TEXTS.finditer(line) for i in range(text.start() + 1, text.end())}
+def _quoted(line: str) -> bytes:
+    """1 for every column inside texts and characters between quotes, the closing quotes too."""
+    out = bytearray(len(line))
+    for text in _TEXTS.finditer(line):
+        out[text.start() + 1:text.end()] = b"\1" * (text.end() - text.start() - 1)
+    return bytes(out)
 
 
 __all__ = ["WIDTH", "wrapped"]

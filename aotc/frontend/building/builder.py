@@ -408,11 +408,14 @@ class Builder(Rules):
         nodes, few = list(walk(body)), size is not None and size <= SMALL
         if len(nodes) > LAZY_NODES or not few and any(isinstance(n, Load) for n in nodes):
             return None
+        if not isinstance(body, Const) and symbolic.leaves_64_bits(nodes):
+            raise self.unsupported("shape arithmetic beyond 64 bits", "use smaller numbers")
         at = lru_cache(maxsize=None)(lambda index: symbolic.tidy(fn(index)))
         if dims is not None and size is not None and size <= SMALL:
             points = list(np.ndindex(*dims))
             values = [at(tuple(map(Const, p))) for p in points]
-            known = [e.value for e in values if isinstance(e, Const)]
+            known = [symbolic.wrapped(e.value) if e.dtype == INDEX else e.value
+                     for e in values if isinstance(e, Const)]
             if len(known) == len(values):
                 array = np.array(known).astype(_numpy(body.dtype))
                 return self.const(array.reshape(dims))

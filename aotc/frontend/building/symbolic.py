@@ -52,6 +52,17 @@ def tidy(e: Expr) -> Expr:
     return simplify(rewrite(e, _pull))
 
 
+def wrapped(value: int) -> int:
+    """An integer as 64 bits hold it."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def leaves_64_bits(nodes: Iterable[Expr]) -> bool:
+    """True if some number of an index expression is none of 64 bits."""
+    return any(isinstance(n, Const) and n.dtype == INDEX and n.value != wrapped(int(n.value))
+               for n in nodes)
+
+
 def _tests_float(n: Expr) -> bool:
     if isinstance(n, Unary):
         return n.op in ("isnan", "isinf")

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -92,6 +93,9 @@ def _check_calls(model: onnx.ModelProto, what: str) -> None:
 
 def _read(path: str | os.PathLike[str], what: str, mapped: bool) -> bytes:
     try:
+        kind = Path(path).stat().st_mode
+        if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):  # reading may wait for ever
+            raise ModelError(f"{what} is a pipe or a device: write the model to a file")
         found = without_weights(path) if mapped else None
         return Path(path).read_bytes() if found is None else found
     except OSError as err:

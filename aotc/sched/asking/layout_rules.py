@@ -41,10 +41,10 @@ def settle_layouts(near: Neighbourhoods, free: Collection[str] = frozenset()) ->
         return {b: Layout() for b in free}
     out, seen, called = {}, set(), called_buffers(program)
     for b in program.buffers:
+        if b in seen or program.buffers[b].role != "temp" and b not in free:
+            continue
         members = [m for m in elementwise_class(program, b)
                    if program.buffers[m].role == "temp" or m in free]
-        if b in seen or b not in members:
-            continue
         seen.update(members)
         must = any(m in free for m in members)
         layout: Layout | None = None

@@ -32,6 +32,7 @@ class _Cluster:
     def __init__(self, compute, number=0):
         self.members, self.number, self.sizes = [], number, {}
         self.readers, self.large = {}, False  # buffer -> members that read it; one is too large
+        self.before, self.is_read = 0, False  # bits of the clusters it depends on, by number
         self.add(compute, tree_size(compute.body) if isinstance(compute, Compute) else None)
 
     @property
@@ -77,6 +78,7 @@ def connect(program: Program) -> tuple[Group, ...]:
         if target is None:
             target = _Cluster(step, len(clusters))
             clusters.append(target)
+        _note_dependences(clusters, target, step, owner)
         for o in step.outs:
             owner[o] = target
     _absorb_maps(program, clusters, owner)
@@ -93,7 +95,7 @@ def _best_host(program: Program, step: Compute, owner: Mapping[str, _Cluster]) -
     size = tree_size(step.body)
     if not _is_small(size):
         return None
-    behind = _behind(read, owner) if len(read) > 1 else ()
+    behind = _behind(read) if len(read) > 1 else ()
     for host in hosts:
         if host in behind or not _is_small(size.inlined(host.maps())):
             continue
@@ -109,16 +111,29 @@ def _weight(cluster):
     return 1 if head.fold != "none" else 0
 
 
-def _behind(clusters, owner):
+def _note_dependences(clusters, cluster, step, owner):
+    """``cluster`` depends on what its member ``step`` reads, and so does what depends on it."""
+    read = {owner[b] for b in step.inputs if b in owner} - {cluster}
+    found = cluster.before
+    for c in read:
+        found |= c.before | 1 << c.number
+        c.is_read = True
+    if found == cluster.before:
+        return
+    cluster.before = found
+    if cluster.is_read:
+        for c in clusters:
+            if c.before >> cluster.number & 1:
+                c.before |= found
+
+
+def _behind(clusters):
     """Clusters that some other of ``clusters`` depends on: a step that reads both and joined the
     one that comes first would make a cycle."""
-    todo, behind = list(clusters), set()
-    while todo:
-        c = todo.pop()
-        found = {owner[b] for m in c.members for b in m.inputs if b in owner} - behind - {c}
-        behind |= found
-        todo += [f for f in found if f not in clusters]
-    return behind
+    before = 0
+    for c in clusters:
+        before |= c.before
+    return {c for c in clusters if before >> c.number & 1}
 
 
 def _inside(program, host, extra=()):
