@@ -12,7 +12,7 @@ from aotc.frontend.ops.contrib import (
                     ops_twins,
 )
 from aotc.frontend.ops.images import ops_boxes, ops_conv, ops_grid, ops_pool, ops_resize, ops_sample
-from aotc.frontend.ops.ml import ops_encode, ops_features, ops_linear, ops_trees
+from aotc.frontend.ops.ml import ops_encode, ops_features, ops_linear, ops_ngrams, ops_trees
 from aotc.frontend.ops.numeric import (
                     ops_math,
                     ops_matmul,
@@ -46,7 +46,8 @@ from aotc.frontend.read.reader import read_built, read_graph
 OPERATOR_MODULES = (ops_attention, ops_blocks, ops_boxes, ops_control, ops_conv, ops_cumulative,
                     ops_encode,
                     ops_experts, ops_features, ops_fused, ops_gather, ops_grid, ops_group_query,
-                    ops_linear, ops_loop, ops_math, ops_matmul, ops_nn, ops_norm, ops_pool,
+                    ops_linear, ops_loop, ops_math, ops_matmul, ops_ngrams, ops_nn, ops_norm,
+                    ops_pool,
                     ops_qlinear, ops_quant, ops_quant_extra, ops_random, ops_recurrent, ops_reduce,
                     ops_resize, ops_range,
                     ops_sample, ops_scan, ops_scatter, ops_select, ops_sequence, ops_shape,

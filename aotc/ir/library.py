@@ -227,6 +227,28 @@ def _votes(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -> 
     return (weights[said].sum(1, dtype=np.float64).astype(x.dtype),)
 
 
+def _ngrams(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -> tuple[Array, ...]:
+    """(counts i64[.., kinds],): how often n-grams occur in rows of tokens i64[.., n], their tokens
+    1 to ``gaps`` + 1 places apart.  ``nodes`` [m, 4] is a tree of them: token, first child,
+    children (in ascending order), number of the n-gram that ends there or -1; the first ``roots``
+    nodes begin n-grams."""
+    tokens, nodes = inputs
+    counts = np.zeros(shapes[0], np.int64)
+    n = tokens.shape[-1]
+    for row in np.ndindex(tokens.shape[:-1]):
+        for step in range(1, max(min(attrs["gaps"] + 1, n - 1), 1) + 1):
+            for first in range(n):
+                begin, count = 0, attrs["roots"]
+                for at in range(first, n, step):
+                    node = begin + np.searchsorted(nodes[begin:begin + count, 0], tokens[row][at])
+                    if node == begin + count or nodes[node, 0] != tokens[row][at]:
+                        break
+                    if nodes[node, 3] >= 0 and (step == 1 or at > first):
+                        counts[row][nodes[node, 3]] += 1
+                    begin, count = nodes[node, 1:3]
+    return (counts,)
+
+
 LIBRARY = {k.name: k for k in (
     Library("topk", (1, 1), (("order", "i64"),), ((0, 1), (1, 1)), ("largest",), _topk),
     Library("kept", (1, 1, 0), (("place", "i64"), ("total", "i64")), ((0, 1), (1, 1)), (), _kept),
@@ -241,6 +263,8 @@ LIBRARY = {k.name: k for k in (
             ("join",), _scatter),
     Library("append", (WHOLE, WHOLE, WHOLE), (("all", ""),), ((0, 0), (1, 0)), (), _append,
             numbers=("rows", "start"), grows=True),
+    Library("ngrams", (1, 2, 1), (("counts", "i64"),), ((0, 1), (2, 1)), ("roots", "gaps"),
+            _ngrams),
     Library("trees", (1, 2, 2, 1), (("sums", ""),), ((0, 1), (3, 1)), ("each", "shift"), _trees,
             rows=32),
     Library("votes", (1, 2, 2, 2, 1), (("sums", ""),), ((0, 1), (2, 2), (4, 1)), ("shift",),

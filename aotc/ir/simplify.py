@@ -41,7 +41,6 @@ from aotc.ir.polynomial import (
 
 Ends = tuple[int | None, int | None]  # the lowest and the highest value; None: not known
 Pick = Callable[[Iterable[int]], int]  # min or max
-LEAST = -(1 << 63)  # of the numbers of an index: its opposite is none
 
 @lru_cache(maxsize=1 << 18)
 def _poly_items(e: Expr) -> tuple[tuple[Monomial, int], ...]:
@@ -84,7 +83,7 @@ def from_poly(p: Poly) -> Expr:
     out: Expr | None = None
     for m, c in sorted(p.items(), key=lambda t: (t[0] == ONE, t[1] < 0,
                                                  [atom_key(a) for a in t[0]])):
-        factor, op = (c, "add") if c > 0 or c == LEAST else (-c, "sub")
+        factor, op = (-c, "sub") if -(1 << 63) < c < 0 else (c, "add")
         term: Expr = Const(factor)
         for i, atom in enumerate(m):
             term = binary("mul", term, atom) if i or factor != 1 else atom

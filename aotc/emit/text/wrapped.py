@@ -6,7 +6,6 @@ import re
 WIDTH = 100
 _BEFORE = (" + ", " - ", " * ", " / ", " ? ", " : ", " && ", " || ", " = ", " < ", " <= ")
 _BEHIND = (", ", "; ")
-_LONGEST = 1 + max(map(len, _BEFORE + _BEHIND))  # of a place where a line is broken
 # (columns behind the indent that a part has at least, whether it may end with a bracket): tried in
 # turns
 _TRIES = (24, False), (6, False), (6, True)
@@ -39,7 +38,7 @@ def _parts(line: str) -> list[str]:
     out, at, before, quoted = [], 0, "", _quoted(line)
     # a piece is ``before``, and of the line what comes from ``at`` on
     while len(before) + len(line) - at > WIDTH:
-        seen = slice(at, at + WIDTH + _LONGEST - len(before))
+        seen = slice(at, at + 2 * WIDTH)  # and what is looked for around the last column
         piece, inside = before + line[seen], bytes(len(before)) + quoted[seen]
         tries = (_break(piece, inside, len(more) + least, bracket) for least, bracket in _TRIES)
         end = _space(piece, len(more)) if star else next((x for x in tries if x), None)

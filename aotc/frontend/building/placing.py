@@ -32,7 +32,9 @@ _PLACES_TEXTS = frozenset("""
 """.split())
 # operators that make strings or look into them: they take bytes (building.characters)
 MAKES_TEXTS = frozenset("StringConcat StringSplit StringNormalizer RegexFullMatch".split())
-_COMPARES_TEXTS = frozenset("Equal LabelEncoder CategoryMapper OneHotEncoder".split())
+_COMPARES_TEXTS = frozenset("""
+    Equal LabelEncoder CategoryMapper OneHotEncoder TfIdfVectorizer
+""".split())
 
 
 def places_texts(node: Node, b: "Builder", kinds: dict[int, str]) -> bool:

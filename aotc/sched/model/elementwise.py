@@ -57,7 +57,8 @@ def _classes(program):
     members = {}
     for b in program.buffers:
         members.setdefault(root(b), []).append(b)
-    known.update({b: tuple(group) for group in members.values() for b in group})
+    for group in map(tuple, members.values()):
+        known.update(dict.fromkeys(group, group))
     return known
 
 

@@ -1,11 +1,11 @@
-"""Signals: Fourier transforms as products with constant matrices, mel filters, n-gram counts."""
+"""Signals: Fourier transforms as products with constant matrices, mel filters."""
 
 import numpy as np
 
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import bounded, expect, expect_shape, loaded
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.symbolic import cast, conjunction, const
+from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.read.read_types import dtype_name
@@ -227,72 +227,3 @@ def dtype_of_output(b: Builder) -> str:
     if name is None:
         raise b.unsupported("this output_datatype", f"use one of {', '.join(DTYPES)}")
     return name
-
-
-# ---------------------------------------------------------------- n-grams
-
-@op("TfIdfVectorizer", since=9)
-def tf_idf(node: Node, b: Builder) -> Result:
-    x = b.input(0)
-    if "pool_strings" in node.attrs or x.rank > 2:
-        raise b.unsupported("n-grams of strings, or of a tensor of rank over 2", "use integers")
-    mode, gaps = node.attr("mode"), node.attr("max_skip_count")
-    if mode not in ("TF", "IDF", "TFIDF") or gaps < 0:
-        raise b.bad(f"mode {mode!r} with gaps of up to {gaps}: use TF, IDF or TFIDF, and 0 or more")
-    grams = _grams(b)
-    size = max(node.attr("ngram_indexes")) + 1
-    grams.sort(key=lambda g: g[0])
-    lead, n = x.shape[:-1], x.shape[-1]
-    counts: dict[int, Val] = {}
-    for out, gram in grams:
-        counts[out] = _count(b, x, gram, n, counts.get(out), f"gram{out}")
-    weights = node.attr("weights")
-    scale = b.const(np.array(weights or (1,) * size, np.float32), f"{node.label}_weights")
-
-    def body(i: Index) -> Expr:
-        total: Expr = const(0, "f32")
-        for out, value in counts.items():
-            total = Where(compare("eq", i[-1], Const(out)), cast("f32", b.at(value, i[:-1])),
-                          total)
-        if mode == "TF":
-            return total
-        weight = b.at(scale, i[-1:])
-        return total * weight if mode == "TFIDF" else Where(
-            compare("gt", total, const(0, "f32")), weight, const(0, "f32"))
-    return b.map(lead + (Const(size),), body, [scale, *counts.values()])
-
-
-def _grams(b: Builder) -> list[tuple[int, tuple[int, ...]]]:
-    """[(output, values of the n-gram)] of every n-gram of a length that counts."""
-    node = b.node
-    pool, starts = node.attr("pool_int64s", ()), node.attr("ngram_counts")
-    outs, made, k = node.attr("ngram_indexes"), [], 0
-    low, high = node.attr("min_gram_length"), node.attr("max_gram_length")
-    for length, begin in enumerate(starts, 1):
-        end = starts[length] if length < len(starts) else len(pool)
-        if (end - begin) % length:
-            raise b.bad(f"{end - begin} pool entries for n-grams of length {length}")
-        for at in range(begin, end, length):
-            if low <= length <= high:
-                made.append((outs[k], pool[at:at + length]))
-            k += 1
-    return made
-
-
-def _count(b: Builder, x: Val, gram: tuple[int, ...], n: Expr, before: Val | None, tag: str) -> Val:
-    """How often an n-gram occurs along the last axis, with up to max_skip_count gaps."""
-    axes = b.axes(x.shape[:-1])
-    at, total = Axis("at", n), before
-    for skip in range(1, b.node.attr("max_skip_count") + 2 if len(gram) > 1 else 2):
-        far = skip * (len(gram) - 1)
-        hits = conjunction(compare("eq", b.load(x, axes + (at + skip * j,)), const(v, x.dtype))
-                           for j, v in enumerate(gram))
-        body = Where(compare("lt", at, n - far), Where(hits, Const(1), Const(0)), Const(0))
-        found = b.compute(axes, body, (at,), "sum", f"{tag}_{skip}")
-        total = found if total is None else _added(b, found, total, f"{tag}_{skip}_total")
-    assert total is not None, gram  # there is one way at least
-    return total
-
-
-def _added(b: Builder, x: Val, y: Val, tag: str) -> Val:
-    return b.map(x.shape, lambda i: b.at(x, i) + b.at(y, i), [x, y], tag)
