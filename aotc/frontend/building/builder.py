@@ -411,9 +411,8 @@ class Builder(Rules):
         if not isinstance(body, Const) and symbolic.leaves_64_bits(nodes):
             raise self.unsupported("shape arithmetic beyond 64 bits", "use smaller numbers")
         at = lru_cache(maxsize=None)(lambda index: symbolic.tidy(fn(index)))
-        if dims is not None and size is not None and size <= SMALL:
-            points = list(np.ndindex(*dims))
-            values = [at(tuple(map(Const, p))) for p in points]
+        if dims is not None and few:
+            values = [at(tuple(map(Const, p))) for p in np.ndindex(*dims)]
             known = [symbolic.wrapped(e.value) if e.dtype == INDEX else e.value
                      for e in values if isinstance(e, Const)]
             if len(known) == len(values):
