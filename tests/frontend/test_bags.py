@@ -89,6 +89,63 @@ def listed(mode="ReduceSum", free=False, keep=0):
                             "shape": np.array([1, 4] if keep else [4])}, False, free, 18)
 
 
+def in_branches(name, condition, outputs, then, other, stored=()):
+    """An If whose branches are lists of nodes with one result each."""
+    bodies = [helper.make_graph(nodes, f"{name}_{k}", [], [value(out, F32, None)],
+                                [numpy_helper.from_array(a, n) for n, a in stored] * (k == 0))
+              for k, (nodes, out) in enumerate(((then, outputs[0]), (other, outputs[1])))]
+    return node("If", [condition], [name], then_branch=bodies[0], else_branch=bodies[1])
+
+
+def counting(mode="ReduceSum", free=False, last=False):
+    """Rounds that count themselves; the last one is told apart where that is not a sum.  ``last``:
+    the list of ends has the last one, too."""
+    cut = node("Slice", ["whole", "s", "e"], ["found"])
+    full = [cut, node(mode, ["found", "zero"], ["full"])]
+    if mode == "ReduceMean":
+        some = [node("Cast", ["left"], ["left_f"], to=F32),
+                node("Div", ["sum", "left_f"], ["some"])]
+        ended = [node("ReduceSum", ["found", "zero"], ["sum"]),
+                 node("Shape", ["places"], ["size_in"]), node("Sub", ["size_in", "s"], ["left"]),
+                 node("CastLike", ["none", "left"], ["none_like"]),
+                 node("Greater", ["left", "none_like"], ["any"]),
+                 in_branches("ended", "any", ("some", "nothing"), some,
+                             [node("Identity", ["sum"], ["nothing"])])]
+        full = [cut, node("Equal", ["k", "most"], ["at_last"]), in_branches(
+            "full", "at_last", ("ended", "mean"), ended, [node(mode, ["found", "zero"], ["mean"])])]
+    if mode == "ReduceMax":
+        full = [node("Equal", ["k", "most"], ["at_last"]), in_branches(
+            "found", "at_last", ("to_end", "run"),
+            [node("Slice", ["whole", "s", "size"], ["to_end"])],
+            [node("Slice", ["whole", "s", "e"], ["run"])]), full[-1]]
+    zeros = [("row0", np.zeros((1, 4), np.float32))]
+    nodes = [node("Reshape", ["k", "minus"], ["k1"]), node("CastLike", ["one", "k1"], ["one_like"]),
+             node("Add", ["k1", "one_like"], ["next"]), node("Add", ["k1", "two"], ["after_next"]),
+             node("Slice", ["all", "k1", "next"], ["s"]),
+             node("Slice", ["all", "next", "after_next"], ["e"]),
+             node("Equal", ["s", "e"], ["same"]), node("Sub", ["count", "one"], ["most"]),
+             in_branches("row", "same", ("row0", "full"), [], full, zeros),
+             node("SequenceInsert", ["before", "row"], ["after"]),
+             node("Add", ["k", "one"], ["more"]), node("Less", ["more", "count"], ["on"])]
+    rows = helper.make_tensor_sequence_value_info
+    body = helper.make_graph(nodes, "body", [value("turn", I64, []), value("going", BOOL, []),
+                                             value("k", I64, []), rows("before", F32, None)],
+                             [value("on", BOOL, []), value("more", I64, []),
+                              rows("after", F32, None)])
+    outer = [node("Gather", ["table", "places"], ["whole"]), node("Shape", ["places"], ["size"]),
+             node("Size", ["offsets"], ["numbers"]), node("SequenceEmpty", [], ["start"]),
+             *([node("Identity", ["offsets"], ["all"]), node("Sub", ["numbers", "one"], ["count"])]
+               if last else [node("Concat", ["offsets", "size"], ["all"], axis=0),
+                             node("Identity", ["numbers"], ["count"])]),
+             node("Less", ["none", "count"], ["go"]),
+             node("Loop", ["", "go", "none", "start"], ["rounds", "parts"], body=body),
+             node("ConcatFromSequence", ["parts"], ["y"], axis=0)]
+    model = model_of(outer, {"minus": np.array([-1]), "two": np.array(2), "none": np.array(0)},
+                     False, free, 20)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return model
+
+
 def check(model, feeds):
     same(run(program_of(model), feeds), by_onnxruntime(model, feeds), atol=1e-6, rtol=1e-5)
 
@@ -108,6 +165,17 @@ def test_bags_in_a_sequence(mode, free):
     for keep in (0, 1):
         for offsets in ([0, 3, 6], [0, 3, 3], [0, 0, 7]):
             check(listed(mode, free, keep), FEEDS | {"offsets": np.array(offsets)})
+
+
+@pytest.mark.parametrize("free", (False, True))
+@pytest.mark.parametrize("mode", MODES)
+def test_bags_of_rounds_that_count_themselves(mode, free):
+    for last in (False, True):
+        model = counting(mode, free, last)
+        program = program_of(model)
+        for offsets in ([0, 3, 6], [0, 3, 3], [0, 0, 7], [2, 5, 6], [0, 4, 4]):
+            feeds = FEEDS | {"offsets": np.array(offsets)}
+            same(run(program, feeds), by_onnxruntime(model, feeds), atol=1e-6, rtol=1e-5)
 
 
 def test_ends_as_slices_take_them():

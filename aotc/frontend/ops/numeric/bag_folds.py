@@ -24,8 +24,9 @@ def folded_bags(b: Builder, bags: Bags, fold: str, mean: bool = False) -> Val:
     number = simplify(maximum(count, Const(0)))
     for v, shift in ((starts, bags.first), (ends, bags.last)):
         b.require("le", number + shift, v.shape[0], "every bag needs its ends")
-    first, last = _place(b, starts, bags.first, number, rows), _place(b, ends, bags.last, number,
-                                                                      rows)
+    rest = b.arg(4)
+    first = _place(b, starts, bags.first, number, rows)
+    last = _place(b, ends, bags.last, number, rows, None if bags.divisor else rest)
     shape = (number, *rows.shape[1:])
     axes, row = b.axes(shape), Axis("row", rows.shape[0])
     held = Binary("and", compare("ge", row, b.at(first, axes[:1])),
@@ -39,6 +40,9 @@ def folded_bags(b: Builder, bags: Bags, fold: str, mean: bool = False) -> Val:
         e = b.at(total, i)
         if mean:
             length = maximum(b.at(last, i[:1]) - b.at(first, i[:1]), Const(0))
+            if rest is not None and bags.divisor:
+                left = _element(b, rest) - cast(INDEX, b.at(starts, (i[0] + bags.first,)))
+                length = Where(compare("eq", i[0], number - 1), maximum(left, Const(1)), length)
             e = e / cast(rows.dtype, length)
         if not bags.zero:
             return e
@@ -47,12 +51,20 @@ def folded_bags(b: Builder, bags: Bags, fold: str, mean: bool = False) -> Val:
     return b.map(shape, body, [total, first, last, starts, ends])
 
 
-def _place(b: Builder, numbers: Val, shift: int, count: Expr, rows: Val) -> Val:
-    """Where runs begin or end among the rows, as Slice clamps it."""
+def _place(b: Builder, numbers: Val, shift: int, count: Expr, rows: Val,
+           rest: Val | None = None) -> Val:
+    """Where runs begin or end among the rows, as Slice clamps it; ``rest``: where the last one
+    does."""
     extent = rows.shape[0]
 
     def body(i: Index) -> Expr:
         at = cast(INDEX, b.at(numbers, (i[0] + shift,)))
+        if rest is not None:
+            at = Where(compare("eq", i[0], count - 1), _element(b, rest), at)
         return minimum(maximum(Where(compare("lt", at, Const(0)), at + extent, at), Const(0)),
                        extent)
-    return b.map((count,), body, [numbers, rows], "end")
+    return b.map((count,), body, [v for v in (numbers, rows, rest) if v is not None], "end")
+
+
+def _element(b: Builder, v: Val) -> Expr:
+    return cast(INDEX, b.at(v, (Const(0),) * v.rank))
