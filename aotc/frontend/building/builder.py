@@ -416,8 +416,7 @@ class Builder(Rules):
             known = [symbolic.wrapped(e.value) if e.dtype == INDEX else e.value
                      for e in values if isinstance(e, Const)]
             if len(known) == len(values):
-                array = np.array(known).astype(_numpy(body.dtype))
-                return self.const(array.reshape(dims))
+                return self.const(np.array(known).astype(_numpy(body.dtype)).reshape(dims))
         return Val(shape, body.dtype, fn=at)
 
     def inline(self, body: Body, vals: abc.Sequence[Value], tag: str = "",
