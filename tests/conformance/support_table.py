@@ -134,7 +134,8 @@ written out. A model may leave out the import of that domain, as optimisers do. 
 - Weights of 2 and 4 bits are stored as one byte each, and become floats before they are multiplied;
   `accuracy_level` is taken as the exact one. Rows that are gathered stay packed.
 - MoE and QMoE compute all experts, and leave out of the sum what the router did not pick.
-- DynamicQuantizeLSTM rounds its weights, not the data and the state.
+- DynamicQuantizeLSTM rounds the data of a call, and the states of a step, to bytes by their own
+  range, as ONNX Runtime does on one thread.
 - BiasSoftmax: is_inner_broadcast is 1. GatherBlockQuantized: numbers packed into bytes lie along
   the last dimension.
 

@@ -127,30 +127,6 @@ def quantised_attention(s: Spelling) -> Result:
                                       s.val("bias"), None))
 
 
-@spelt("DynamicQuantizeLSTM", "X W R B sequence_lens initial_h initial_c P W_scale W_zero_point "
-       "R_scale R_zero_point", "direction hidden_size activations activation_alpha "
-       "activation_beta clip input_forget")
-def dynamic_quantize_lstm(s: Spelling) -> Result:
-    """The layer that was quantised: its weights are those that the bytes stand for; the data and
-    the state are not rounded to bytes."""
-    w, r = (_weights(s, n) for n in "WR")
-    rest = [s.opt(n) for n in ("B", "sequence_lens", "initial_h", "initial_c", "P")]
-    return tuple(s.several("LSTM", [s.val("X"), w, r, *rest], range(max(len(s.node.outputs), 1)),
-                           **s.node.attrs))
-
-
-def _weights(s: Spelling, name: str) -> Val:
-    """[directions, columns, gates] of bytes as [directions, gates, columns] of real numbers; scales
-    are per direction, or per direction and gate."""
-    v, scale, zero = s.val(name), s.val(f"{name}_scale"), s.val(f"{name}_zero_point")
-    real = []
-    for x in (v, zero):
-        real.append(s("DequantizeLinear", s.cast(x, "i32"), s.number(1, scale.dtype)))
-    axes = [1, 2] if scale.rank == 1 else [1]
-    middle, scale = s.spread(real[1], *axes), s.spread(scale, *axes)
-    return s.transpose(s("Mul", s("Sub", real[0], middle), scale), 0, 2, 1)
-
-
 # ---------------------------------------------------------------- embeddings
 
 @spelt("QEmbedLayerNormalization", "input_ids segment_ids word_embedding position_embedding "

@@ -1,5 +1,7 @@
 """Quantisation: what the standard says, as elementwise arithmetic and integer contractions."""
 
+from collections.abc import Callable
+
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.stored import SMALL_FLOATS, stored_as
@@ -80,25 +82,36 @@ def quantize(node: Node, b: Builder) -> Result:
 def dynamic_quantize(node: Node, b: Builder) -> Result:
     """Range and quantisation to u8 of the whole input; the range always has 0.  The scale of a
     range of 0 is 1, as ONNX Runtime has it."""
-    x, to = b.input(0), "u8"
-    b.need(x, "f")
+    b.need(b.input(0), "f")
+    return to_bytes(b, b.input(0))
+
+
+def to_bytes(b: Builder, x: Val, tags: tuple[str, ...] = ("", "", ""),
+             counts: Callable[[Index], Expr] | None = None) -> tuple[Val, Val, Val]:
+    """``x`` rounded to u8, scale and zero point, by the range of its elements (``counts``: of those
+    where that holds) and 0; ``tags``: their names, "" for outputs of the node."""
+    to = "u8"
     lo, hi = RANGES[to]
     zero, axes = const(0, x.dtype), list(range(x.rank))
-    ends = [fold_axes(b, x, axes, fold, None, fold, keep=False) for fold in ("min", "max")]
+
+    def counted(e: Expr, i: Index) -> Expr:
+        return e if counts is None else Where(counts(i), e, zero)
+    ends = [fold_axes(b, x, axes, fold, counted, f"{tags[0]}_{fold}" if tags[0] else fold,
+                      keep=False) for fold in ("min", "max")]
 
     def width(i: Index) -> Expr:
         low, high = (binary(fold, b.at(v, i), zero) for fold, v in zip(("min", "max"), ends))
         return (high - low) / const(hi, x.dtype)
     scale = b.map((), lambda i: Where(compare("eq", width(i), zero), const(1, x.dtype), width(i)),
-                  ends, out=1)
+                  ends, tags[1], out=1)
 
     def place(i: Index) -> Expr:
         e = const(lo, x.dtype) - binary("min", b.at(ends[0], i), zero) / b.at(scale, i)
         e = binary("min", binary("max", e, const(lo, x.dtype)), const(hi, x.dtype))
         return cast(to, Unary("round", e))
-    at = b.map((), place, [ends[0], scale], out=2)
+    at = b.map((), place, [ends[0], scale], tags[2], out=2)
     y = b.map(x.shape, lambda i: saturated(b.at(x, i) / b.at(scale, ()), b.at(at, ()), to),
-              [x, scale, at])
+              [x, scale, at], tags[0])
     return y, scale, at
 
 

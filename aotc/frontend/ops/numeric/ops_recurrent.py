@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from aotc.frontend.building.bodies import Made, loop
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
+from aotc.frontend.building.spelling import MICROSOFT
 from aotc.frontend.building.symbolic import const
 from aotc.frontend.building.values import At, Element, Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.numeric.activations import activations
+from aotc.frontend.ops.numeric.byte_weights import ByteWeights, byte_weights, product
+from aotc.frontend.ops.numeric.ops_reduce import fold_axes
 from aotc.frontend.ops.tensors.ops_shape import concat
 from aotc.ir.expr import Axis, Const, Expr, Shape, Where, compare, maximum, minimum
 from aotc.ir.program import static_shape
 
+OF_BYTES = "DynamicQuantizeLSTM"
 MAX_UNROLLED = 8  # steps: each is as much code again
 
 Part = Callable[[int, Index], Expr]  # the input's part of a gate
@@ -39,41 +43,58 @@ class Layer:
     again: Val | None = None
     peephole: Val | None = None  # [directions, 3 * hidden], for the gates i, o, f
     lengths: Val | None = None  # steps of every batch entry, None if they all have all
+    of_bytes: tuple[ByteWeights, ByteWeights] | None = None  # what w and r then stand for
 
     @property
     def hidden(self) -> Expr:
-        return self.r.shape[2]
+        return self.r.shape[2] if self.of_bytes is None else self.r.shape[1]
+
+    @property
+    def rows(self) -> Expr:
+        """gates * hidden."""
+        return self.w.shape[1] if self.of_bytes is None else self.w.shape[2]
 
     @property
     def state_shape(self) -> Shape:
-        return self.x.shape[1], self.r.shape[2]
+        return self.x.shape[1], self.hidden
 
 
 def _input_part(b: Builder, layer: Layer) -> Val:
     """x @ W + bias of all steps: [steps, batch, gates * hidden]."""
-    x, w = layer.x, layer.w
-    t, m = Axis("b0", x.shape[0]), Axis("m", x.shape[1])
-    n, k = Axis("n", w.shape[1]), Axis("k", x.shape[2])
-    raw = b.compute((t, m, n), b.load(x, (t, m, k)) * b.load(w, (layer.d, n, k)), (k,), "sum",
-                    f"input{layer.d}")
-    bias = layer.bias
+    x, w, bias, tag = layer.x, layer.w, layer.bias, f"input{layer.d}"
+    if layer.of_bytes is not None:
+        raw = product(b, x, layer.of_bytes[0], tag, _running(b, layer))
+    else:
+        t, m = Axis("b0", x.shape[0]), Axis("m", x.shape[1])
+        n, k = Axis("n", w.shape[1]), Axis("k", x.shape[2])
+        raw = b.compute((t, m, n), b.load(x, (t, m, k)) * b.load(w, (layer.d, n, k)), (k,), "sum",
+                        tag)
     if bias is None:
         return raw
     return b.map(raw.shape, lambda i: b.at(raw, i) + b.load(bias, (layer.d, i[2])), [raw],
                  f"biased{layer.d}")
 
 
+def _running(b: Builder, layer: Layer) -> Callable[[Index], Expr] | None:
+    """Which elements of x belong to a step that some batch entry has; None: all."""
+    if layer.lengths is None:
+        return None
+    longest = fold_axes(b, layer.lengths, [0], "max", None, f"longest{layer.d}", keep=False)
+    return lambda i: compare("lt", i[0], b.index_at(longest, ()))
+
+
 def _state_part(b: Builder, layer: Layer, h: Val, tag: str, r: Val, first: int = 0) -> Val:
     """h @ r + recurrent bias from gate ``first`` on: [batch, rows of r]."""
-    m, n, k = Axis("m", layer.x.shape[1]), Axis("n", r.shape[1]), Axis("k", layer.hidden)
-    raw = b.compute((m, n), b.load(h, (m, k)) * b.load(r, (layer.d, n, k)), (k,), "sum",
-                    f"product{tag}")
-    bias = layer.bias
+    bias, name = layer.bias, f"product{tag}"
+    if layer.of_bytes is not None:
+        raw = product(b, h, layer.of_bytes[1], name)
+    else:
+        m, n, k = Axis("m", layer.x.shape[1]), Axis("n", r.shape[1]), Axis("k", layer.hidden)
+        raw = b.compute((m, n), b.load(h, (m, k)) * b.load(r, (layer.d, n, k)), (k,), "sum", name)
     if bias is None:
         return raw
     return b.map(raw.shape, lambda i: b.at(raw, i) + b.load(
-        bias, (layer.d, i[1] + layer.w.shape[1] + layer.hidden * first)), [raw],
-        f"state{tag}")
+        bias, (layer.d, i[1] + layer.rows + layer.hidden * first)), [raw], f"state{tag}")
 
 
 def _rnn_step(b: Builder, layer: Layer, part: Part, gates: Val, h: Val, c: Val | None,
@@ -130,8 +151,9 @@ def _lstm_step(b: Builder, layer: Layer, part: Part, gates: Val, h: Val, c: Val 
 _CELLS = {"RNN": (_rnn_step, ("Tanh",), (5,)),
           "GRU": (_gru_step, ("Sigmoid", "Tanh"), (5,)),
           "LSTM": (_lstm_step, ("Sigmoid", "Tanh", "Tanh"), (5, 6))}
+_CELLS[OF_BYTES] = _CELLS["LSTM"]
 
-_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4, OF_BYTES: 4}
 
 
 def _recurrent(node: Node, b: Builder) -> Result:
@@ -147,7 +169,8 @@ def _recurrent(node: Node, b: Builder) -> Result:
         functions = every[d]
         if limit:  # the gates' arguments; a cell's state enters its activation as it is
             functions = tuple(_clipped(f, limit) if k < 2 else f for k, f in enumerate(functions))
-        layer = Layer(d, x, b.input(1), r, b.arg(3), functions, again, b.arg(7), lengths)
+        layer = Layer(d, x, b.input(1), r, b.arg(3), functions, again, b.arg(7), lengths,
+                      _bytes(b, d) if node.op == OF_BYTES else None)
         start = [_initial(b, layer, k) for k in states]
         plain = len(ways) == 1 and not node.attr("layout", 0)
         results.append(_run(b, layer, step, backward, start, 0 if plain else None))
@@ -155,14 +178,35 @@ def _recurrent(node: Node, b: Builder) -> Result:
 
 
 def _check_weights(b: Builder, x: Val) -> None:
-    """Demand the extents that weights and biases of the standard have."""
+    """Demand the extents that weights and biases of the standard have; bytes are transposed."""
     w, r, bias = b.input(1), b.input(2), b.arg(3)
     if (x.rank, w.rank, r.rank) != (3, 3, 3):
         raise b.bad("the input and the weights must have three dimensions each")
-    rows = _GATES[b.node.op] * r.shape[2]
-    for extent, wanted in ((w.shape[1], rows), (r.shape[1], rows), (w.shape[2], x.shape[2]), *(
+    row, column = (2, 1) if b.node.op == OF_BYTES else (1, 2)
+    rows = _GATES[b.node.op] * r.shape[column]
+    for extent, wanted in ((w.shape[row], rows), (r.shape[row], rows),
+                           (w.shape[column], x.shape[2]), *(
             [(bias.shape[1], rows * 2)] if bias is not None else [])):
         b.require("eq", extent, wanted, "weights and biases must fit the input and hidden_size")
+
+
+def _bytes(b: Builder, d: int) -> tuple[ByteWeights, ByteWeights]:
+    """What stands for the weights of a direction and of its state.  ModelError for other scales
+    and zero points than one per direction, or per direction and row."""
+    made = []
+    for name, k, at in (("w", 1, 8), ("r", 2, 10)):
+        v, scale, zero = b.input(k), b.input(at), b.input(at + 1)
+        if v.dtype not in ("u8", "i8") or zero.dtype != v.dtype or scale.dtype != "f32":
+            raise b.bad(f"weights {v}, their scale {scale} and zero point {zero}: u8 or i8, f32, "
+                        "and the weights' type expected")
+        for given in (scale, zero):
+            if given.rank not in (1, 2):
+                raise b.bad(f"{given} is no scale or zero point per direction, or per row of one")
+            wanted = (v.shape[0], v.shape[2])
+            for extent, own in zip(given.shape, wanted):
+                b.require("eq", extent, own, "a scale or zero point per direction, or per row")
+        made.append(byte_weights(b, v, scale, zero, d, name))
+    return made[0], made[1]
 
 
 def _state_weights(b: Builder) -> tuple[Val, Val | None]:
@@ -294,4 +338,4 @@ def _with_ones(b: Builder, v: Val, count: int, tag: str) -> Val:
 
 
 for _name in _CELLS:
-    op(_name)(_recurrent)
+    op(_name, domain=MICROSOFT if _name == OF_BYTES else "")(_recurrent)
