@@ -224,8 +224,8 @@ def lstm(directions, per_gate, peephole=None, lengths=None, signed=False, **attr
     if signed:
         weights = [w.view(np.int8) for w in weights]
         per = [np.zeros(scales, np.int8) if a.dtype == np.uint8 else a for a in per]
-    return row("DynamicQuantizeLSTM", rand(4, 2, 5), *weights, rand(directions, 24, seed=3), lengths,
-               rand(directions, 2, 3, seed=4), rand(directions, 2, 3, seed=5), peephole, *per,
+    return row("DynamicQuantizeLSTM", rand(4, 2, 5), *weights, rand(directions, 24, seed=3),
+               lengths, *(rand(directions, 2, 3, seed=k) for k in (4, 5)), peephole, *per,
                consts=(1, 2, 3, 8, 9, 10, 11), hidden_size=3, outputs=3, **attrs)
 
 
