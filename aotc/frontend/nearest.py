@@ -10,14 +10,13 @@ _SEARCH = "compile the decoder, and search outside of it"
 
 # operators of com.microsoft -> what serves in their place
 _INSTEAD = {
-    "DecoderMaskedMultiHeadAttention": "use MultiHeadAttention with past_key and past_value",
     "DecoderMaskedSelfAttention": "use Attention with past",
     "DecoderAttention": "use MultiHeadAttention with past_key and past_value",
     "SparseAttention": "use GroupQueryAttention, which reads all keys",
     "PagedAttention": "use GroupQueryAttention with a cache of its own",
     "LongformerAttention": "use Attention with a mask",
     "GemmaRotaryEmbedding": "use RotaryEmbedding",
-    "MatMulBnb4": "use MatMulNBits", "MatMulFpQ4": "use MatMulNBits",
+    "MatMulFpQ4": "use MatMulNBits",
     "MatMulInteger16": "use MatMulInteger on 8 bits",
     "QOrderedMatMul": "use QLinearMatMul", "QOrderedAttention": "use QAttention",
     "QOrderedGelu": "use Gelu between DequantizeLinear and QuantizeLinear",

@@ -130,7 +130,14 @@ written out. A model may leave out the import of that domain, as optimisers do. 
   ORT_ENABLE_ALL writes, in layouts of one machine, is refused.
 - GroupQueryAttention: the cache grows by the keys of the call, or, where the model declares as many
   keys after it as before, has room for them; then all of it is looked at, whatever is in use.
-  Caches are not quantised, and no buffer is shared: past and present are two tensors.
+  Or it holds the last keys only (`sliding_window_cache`; rows behind those it holds may be
+  anything). It may be of integers of 8 bits (i8) or 4 (u8), not of 8-bit floats. Past and present
+  are two tensors; so they are of MultiHeadAttention and DecoderMaskedMultiHeadAttention, where
+  buffers have room and `past_sequence_length` says how much is in use. Scores (`qk_output`, output
+  3) are those of a cache that grows.
+- CausalConvWithState has one dimension of length (`ndim` 1); it and LinearAttention keep the last
+  state only (`state_window` 0).
+- Codes of MatMulBnb4 (FP4, NF4) become floats while compiling.
 - Weights of 2 and 4 bits are stored as one byte each, and become floats before they are multiplied;
   `accuracy_level` is taken as the exact one. Rows that are gathered stay packed.
 - MoE and QMoE compute all experts, and leave out of the sum what the router did not pick.

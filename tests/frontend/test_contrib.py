@@ -107,16 +107,17 @@ def test_operator_of_other_devices(case):
 
 @pytest.mark.parametrize("lower", (0, 1))
 @pytest.mark.parametrize("transposed", (0, 1))
-def test_equations_of_a_constant_matrix(lower, transposed):
-    """No release of ONNX Runtime has what skl2onnx writes."""
+def test_equations(lower, transposed):
+    """Of a constant matrix, and of one that is data.  No release of ONNX Runtime has what skl2onnx
+    writes."""
     a, wanted = 3 * np.eye(4, dtype=np.float32) + rand(4, 4), rand(4, 3, seed=1)
     matrix = np.tril(a) if lower else a
     arrays = a, (matrix.T if transposed else matrix) @ wanted
     attrs = MS | dict(lower=lower, transposed=transposed)
     same(run(program_of(one_node("Solve", arrays, attrs, (0,))[0]), {"in1": arrays[1]}), [wanted],
          atol=1e-5)
-    with pytest.raises(UnsupportedError, match="make the matrix constant"):
-        program_of(one_node("Solve", arrays, attrs)[0])
+    model, feeds = one_node("Solve", arrays, attrs)
+    same(run(program_of(model), feeds), [wanted], atol=1e-5)
     with pytest.raises(UnsupportedError, match="full rank"):
         program_of(one_node("Solve", (a * 0, arrays[1]), attrs, (0,))[0])
 
@@ -152,13 +153,103 @@ def test_rows_without_padding():
         same(run(program_of(row[0]), row[1]), [np.concatenate(wanted)], atol=1e-5, rtol=1e-5)
 
 
-def test_attention_that_shows_its_weights():
-    q, k, v = (rand(2, n, 12, seed=n) for n in (4, 5, 5))
-    outs = attended(q, k, v, outputs=4)
-    scores = np.einsum("bqhd,bkhd->bhqk", *(a.reshape(2, -1, 3, 4) for a in (q, k))) / 2
-    shares = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-    np.testing.assert_allclose(outs[3], shares, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(outs[1], k.reshape(2, 5, 3, 4).transpose(0, 2, 1, 3))
+@pytest.mark.parametrize("causal", (0, 1))
+def test_attention_that_shows_its_scores(causal):
+    """They are those that the softmax is of, with all that is added to them."""
+    q, k, v = (rand(2, 5, 12, seed=n) for n in range(3))
+    mask, bias = np.array([[1, 1, 0, 1, 0], [1, 1, 1, 0, 1]], np.int32), rand(2, 3, 5, 5, seed=4)
+    model, feeds = one_node("MultiHeadAttention", [q, k, v, None, mask, bias],
+                            MS | dict(num_heads=3, unidirectional=causal), outputs=4)
+    shows_scores(model)
+    compare(model, feeds, RUNTIME, atol=1e-5)
+
+
+def shows_scores(model):
+    """Say of which type output 3 is: it may be of one of its own."""
+    for out in model.graph.output:
+        if out.name == "out3":
+            out.CopyFrom(helper.make_tensor_value_info("out3", 1, None))
+
+
+def test_a_decoder_that_shows_its_scores():
+    model, feeds = one_node("DecoderMaskedMultiHeadAttention", [rand(2, 1, 12), *(
+        rand(2, 3, 6, 4, seed=n) for n in (1, 2))], MS | dict(num_heads=3, output_qk=1),
+        outputs=(1, 0, 0, 1))
+    shows_scores(model)
+    compare(model, feeds, RUNTIME, atol=1e-5)
+
+
+def test_a_decoder_with_a_cache_that_grows():
+    """ONNX Runtime has it on other devices: as MultiHeadAttention, operands packed or not."""
+    operands, pasts = [rand(2, 1, 12, seed=n) for n in range(3)], [rand(2, 3, 4, 4, seed=n)
+                                                                  for n in (3, 4)]
+    bias, op, attrs = rand(36, seed=5), "DecoderMaskedMultiHeadAttention", MS | dict(num_heads=3)
+    wanted = attended(*operands, bias, None, None, *pasts, outputs=3)
+    for own in (operands, [np.concatenate(operands, 2), None, None]):
+        model, feeds = one_node(op, [*own, None, None, *pasts, None, None, None, bias], attrs,
+                                outputs=3)
+        same(run(program_of(model), feeds), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("transposed", (0, 1))
+def test_codes_as_they_lie(transposed):
+    """The same matrix either way; ONNX Runtime has it turned on other devices."""
+    packed, scales, x = np.arange(48, dtype=np.uint8) * 5, rand(6, seed=1), rand(3, 8, seed=2)
+    attrs = MS | dict(K=8, N=12, block_size=16, quant_type=1)
+    turned, = run(*built("MatMulBnb4", [np.eye(8, dtype=np.float32), packed, scales], attrs))
+    x = x if transposed else rand(3, 12, seed=2)
+    got = run(*built("MatMulBnb4", [x, packed, scales], attrs | dict(transB=transposed)))
+    same(got, [x @ (turned if transposed else turned.T)], atol=1e-5)
+
+
+def built(*args, **more):
+    model, feeds = one_node(*args, **more)
+    return program_of(model), feeds
+
+
+@pytest.mark.parametrize("lengths,counts,sequence", (
+    ((3, 8), None, 1), ((0, 6), None, 1), ((8, 4), (2, 1), 3), ((8, 2), (3, 0), 3)))
+def test_a_cache_of_the_last_keys(lengths, counts, sequence):
+    """What ONNX Runtime leaves unspecified does not count: rows behind the keys that are held, and
+    what comes of padding."""
+    near, room = 4, 6
+    operands = [rand(2, sequence, n, seed=k) for k, n in enumerate((64, 32, 32))]
+    past = rand(2, 2, room, 16, seed=5)
+    more = [None] * 7 + [np.array(counts, np.int32)] if counts else []
+    op, arrays, own, _, _ = grouped(*operands, past, lengths, max(lengths) + 1, COS, SIN, *more,
+                                    do_rotary=1, sliding_window_cache=1, local_window_size=near)
+    model, feeds = one_node(op, arrays, own, outputs=3)
+    got, wanted = run(program_of(model), feeds), EXECUTORS["onnxruntime"](model, feeds)
+    for row, last in enumerate(lengths):
+        held, step, over = last + 1, room - near + 1, last + 1 - room
+        held -= step * -(-over // step) if over > 0 else 0
+        seen = counts[row] if counts else sequence
+        np.testing.assert_allclose(got[0][row, :seen], wanted[0][row, :seen], atol=1e-5)
+        for g, w in zip(got[1:], wanted[1:], strict=True):
+            np.testing.assert_array_equal(g[row, :, :held], w[row, :, :held]) if g is got[2] else (
+                np.testing.assert_allclose(g[row, :, :held], w[row, :, :held], atol=1e-5))
+
+
+def test_matrices_of_free_extents_and_those_without_an_inverse():
+    model, feeds = one_node("Inverse", [rand(2, 6, 6)], MS, shapes={"in0": ("b", "n", "n")})
+    compare(model, feeds, RUNTIME, atol=1e-4)
+    (got,) = run(*built("Inverse", [np.ones((3, 3), np.float32)], MS))
+    assert not np.isfinite(got).all()
+
+
+def test_rows_of_free_lengths_with_a_state():
+    """One Program for a prompt and for a token."""
+    for case, free in (("ms_linear_both", dict.fromkeys((0, 1, 2, 4, 5), ("b", "t", None))),
+                       ("ms_causal_conv_start", {0: ("b", None, "t")})):
+        row = CASES[case]
+        shapes = {f"in{k}": tuple(d or row.arrays[k].shape[n] for n, d in enumerate(shape))
+                  for k, shape in free.items()}
+        for length in (1, 3):
+            arrays = [a[tuple(slice(length) if d == "t" else slice(None) for d in free[k])]
+                      if k in free else a for k, a in enumerate(row.arrays)]
+            model, feeds = one_node(row.op, arrays, row.attrs, row.consts, row.outputs,
+                                    shapes=shapes)
+            compare(model, feeds, RUNTIME, atol=1e-5)
 
 
 def cached(past, total, lengths, operands, declared=None, **attrs):
@@ -331,12 +422,12 @@ def unknown(*operators):
 
 def test_what_is_missing_is_told_with_the_nearest_that_works():
     """All of it at once."""
-    text = unknown(("com.microsoft", "MatMulBnb4"), ("com.microsoft", "BiasGelo"),
+    text = unknown(("com.microsoft", "MatMulFpQ4"), ("com.microsoft", "BiasGelo"),
                    ("com.microsoft.nchwc", "Conv"), ("com.microsoft.nchwc", "Conv"),
                    ("ai.onnx.contrib", "BertTokenizer"), ("com.microsoft", "Unique"),
                    ("com.microsoft", "Nothing"))
     assert "7 node(s) of model 'small' use operators that aotc does not compile" in text
-    for line in ("node 'n0': operator com.microsoft.MatMulBnb4 (opset 1) on f32[2, 3]; "
+    for line in ("node 'n0': operator com.microsoft.MatMulFpQ4 (opset 1) on f32[2, 3]; "
                  "use MatMulNBits",
                  "com.microsoft.BiasGelo (opset 1); the nearest that compiles is "
                  "com.microsoft.BiasGelu",

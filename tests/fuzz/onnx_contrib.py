@@ -231,7 +231,7 @@ def twins(g):
     """What com.microsoft has beside ONNX."""
     x = _rows(g, rank=2)
     m, n = x.array.shape
-    match g.rng.randrange(4):
+    match g.rng.randrange(5):
         case 0:
             pads = g.const(np.array([g.rng.randint(0, 2) for _ in range(4)]))
             _add(g, "Pad", [x, pads], exact=True)
@@ -244,3 +244,107 @@ def twins(g):
         case 3:
             _add(g, "CDist", [x, _floats(g, 3, n)], metric=g.rng.choice(("euclidean",
                                                                          "sqeuclidean")))
+        case 4:
+            most, axis = min(m, n), g.rng.randint(-2, 1)
+            _add(g, "UnfoldTensor", [x], exact=True, dim=axis, size=g.rng.randint(1, most),
+                 step=g.rng.randint(1, 3))
+
+
+@row(2)
+def carried(g):
+    """Layers with a state."""
+    batch, tokens, start = g.rng.randint(1, 2), g.rng.choice((1, 3, 12)), g.rng.random() < 0.5
+    if g.rng.random() < 0.5:
+        channels, taps, step = g.rng.choice((1, 4, 17)), g.rng.randint(1, 4), g.rng.randint(1, 2)
+        last = g.rng.randint(0, 1)
+
+        def placed(length):
+            return (batch, length, channels) if last else (batch, channels, length)
+        x = g.input(placed(tokens), F32, special=False)
+        past = g.input(placed((taps - 1) * step), F32, special=False) if start else None
+        bias = _floats(g, channels) if g.rng.random() < 0.5 else None
+        _add(g, "CausalConvWithState", [x, _floats(g, channels, 1, taps), bias, past], 2,
+             dilation=step, channels_last=last, activation=g.rng.choice(("none", "silu", "swish")))
+        return
+    rule = g.rng.choice(("linear", "gated", "delta", "gated_delta"))
+    heads, size, columns = g.rng.choice((1, 2, 4)), g.rng.choice((4, 8)), g.rng.choice((3, 8))
+    each = g.rng.choice([k for k in (1, 2, 4) if heads % k == 0])
+    q, k = (g.input((batch, tokens, each * size), F32, special=False) for _ in "qk")
+    if g.rng.random() < 0.3 and each == heads:
+        q = g.input((batch, tokens, 2 * heads * size), F32, special=False)
+        each = 2 * heads
+    v = g.input((batch, tokens, heads * columns), F32, special=False)
+    k.array[...] *= F32(0.3)  # updates that grow without an end are no layer
+    past = g.input((batch, heads, size, columns), F32, special=False) if start else None
+    decay = beta = None
+    if "gated" in rule:
+        decay = g.input((batch, tokens, heads * g.rng.choice((1, size))), F32, special=False)
+        decay.array[...] = -np.abs(decay.array)
+    if "delta" in rule:
+        beta = g.input((batch, tokens, g.rng.choice((1, heads))), F32, special=False)
+        beta.array[...] = np.abs(beta.array) / (1 + np.abs(beta.array))
+    _add(g, "LinearAttention", [q, k, v, past, decay, beta], 2, q_num_heads=each,
+         kv_num_heads=heads, update_rule=rule)
+
+
+@row(2)
+def cached_heads(g):
+    """Keys of earlier calls: all of them or the last ones, as floats or integers; scores."""
+    shared, each, size, rows = g.rng.choice((1, 2)), g.rng.randint(1, 3), 16, g.rng.randint(1, 3)
+    room, window = g.rng.randint(3, 6), g.rng.random() < 0.5
+    before = room + (g.rng.choice((0, 1, 7)) if window else 0)
+    q = g.input((1, rows, shared * each * size), F32, special=False)
+    k, v = (g.input((1, rows, shared * size), F32, special=False) for _ in "kv")
+    more = {"sliding_window_cache": 1, "local_window_size": room} if window else {}
+    total = before + rows
+    bits = g.rng.choice((0, 0, 8, 4))
+    shape, tail = (1, shared, room, size), []
+    if bits:
+        kind = np.int8 if bits == 8 else np.uint8
+        past = [_bytes(g, (*shape[:3], size * bits // 8), kind)[0] for _ in "kv"]
+        scale = _floats(g, *((1,) if g.rng.random() < 0.5 else (1, shared, 1, size)), scale=0.1)
+        scale.array[...] = np.abs(scale.array) + F32(0.02)
+        more |= {"kv_cache_bit_width": bits} | {
+            f"{n}_quant_type": "PER_TENSOR" if scale.array.ndim == 1 else "PER_CHANNEL"
+            for n in "kv"}
+        tail = [None] * 5 + [scale, scale]
+    else:
+        past = [g.input(shape, F32, special=False) for _ in "kv"]
+    scores = not window and not bits and g.rng.random() < 0.5
+    if scores:
+        more["qk_output"] = g.rng.randint(1, 2)
+    ends = [g.const(np.array([total - 1], np.int32)), g.const(np.array(total, np.int32))]
+    _add(g, "GroupQueryAttention", [q, k, v, *past, *ends, *tail], 4 if scores else 3, last=True,
+         num_heads=shared * each, kv_num_heads=shared, **more)
+
+
+@row()
+def decoder(g):
+    batch, beams, heads, size, room = 2, g.rng.randint(1, 3), g.rng.randint(1, 3), 4, 6
+    q, k, v = (g.input((batch * beams, 1, heads * size), F32, special=False) for _ in "qkv")
+    past = [g.input((batch * beams, heads, room, size), F32, special=False) for _ in "kv"]
+    if g.rng.random() < 0.3:
+        _add(g, "DecoderMaskedMultiHeadAttention", [q, *past], num_heads=heads)
+        return
+    at = g.const(np.array([g.rng.randrange(room)], np.int32))
+    came = [g.const(np.array([beams], np.int32)), g.const(
+        g.np.integers(0, beams, (batch, beams, room)).astype(np.int32))] if beams > 1 else []
+    _add(g, "DecoderMaskedMultiHeadAttention", [q, k, v, None, None, *past, at, *came], 3,
+         num_heads=heads, past_present_share_buffer=1)
+
+
+@row()
+def codes(g):
+    k, n, block = g.rng.choice((8, 24, 64)), g.rng.choice((1, 5, 16)), g.rng.choice((16, 32))
+    x = _rows(g, last=k)
+    w = g.const(g.np.integers(0, 256, -(-n * k // 2)).astype(np.uint8))
+    _add(g, "MatMulBnb4", [x, w, _floats(g, -(-n * k // block))], K=k, N=n, block_size=block,
+         quant_type=g.rng.randint(0, 1))
+
+
+@row()
+def inverse(g):
+    n = g.rng.choice((1, 2, 3, 5, 9))
+    x = g.input((g.rng.randint(1, 3), n, n), F32, special=False)
+    x.array[...] = x.array / (1 + np.abs(x.array)) + 2 * n * np.eye(n, dtype=F32)
+    _add(g, "Inverse", [x])

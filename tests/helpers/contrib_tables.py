@@ -131,6 +131,33 @@ ATTENTION = {
     "ms_heads_past": heads(rand(36, seed=2), ones(2, 9), None, *PAST, outputs=3),
     "ms_heads_present": heads(outputs=3),
     "ms_heads_crossed": row("MultiHeadAttention", THREE[0], *PAST, num_heads=3),
+    "ms_heads_packed": heads(None, np.array([5, 3, 0, 4, 8, 0, 5, 10], np.int32)),
+    "ms_heads_mask_rows": heads(None, ones(2, 4, 5, seed=3)),
+    "ms_attention_packed": attention(np.array([5, 3, 0, 5, 10, 0, 5, 10], np.int32)),
+    "ms_attention_no_mask": attention(np.zeros((2, 1), np.int32), unidirectional=1),
+    "ms_attention_mask_row": attention(np.zeros((1, 1), np.int32)),
+}
+BUFFERS, PLACE = [rand(4, 3, 6, 4, seed=n) for n in (3, 4)], np.array([2], np.int32)
+TOKENS_OF_BEAMS = [rand(4, 1, 12, seed=n) for n in range(3)]
+BEAMS = ids(2, 2, 6, below=2, seed=1)
+ALONE = dict(num_heads=3, past_present_share_buffer=1, outputs=3)
+
+
+def decoder(*inputs, **attrs):
+    return row("DecoderMaskedMultiHeadAttention", *inputs, **attrs)
+
+
+DECODERS = {
+    "ms_heads_buffer": row("MultiHeadAttention", *(rand(4, 2, 12, seed=n) for n in range(3)), None,
+                           None, None, *BUFFERS, PLACE, num_heads=3, unidirectional=1, outputs=3),
+    "ms_heads_beams": row("MultiHeadAttention", *TOKENS_OF_BEAMS, None, None, None, *BUFFERS, PLACE,
+                          BEAMS, num_heads=3, outputs=3),
+    "ms_decoder_crossed": decoder(TOKENS_OF_BEAMS[0], *BUFFERS, ones(4, 6), num_heads=3),
+    "ms_decoder": decoder(*TOKENS_OF_BEAMS, None, None, *BUFFERS, PLACE, **ALONE),
+    "ms_decoder_mask": decoder(*TOKENS_OF_BEAMS, ones(4, 3), rand(4, 3, 1, 3, seed=6), *BUFFERS,
+                               PLACE, None, None, rand(36, seed=7), **ALONE),
+    "ms_decoder_beams": decoder(*TOKENS_OF_BEAMS, None, None, *BUFFERS, PLACE,
+                                np.array([2], np.int32), BEAMS, **ALONE),
 }
 
 ANGLES = np.outer(np.arange(12), 1 / 10 ** np.arange(0, 1, 0.125)).astype(np.float32)
@@ -174,11 +201,38 @@ ROTARY = {
                                **ROTATED),
     "ms_groups_places": grouped(*STEP, CACHE, (5, 5), 6, COS, SIN, np.array([[5], [5]]),
                                 **ROTATED),
+    "ms_groups_scores": grouped(QUERY, KEY, VALUE, None, (3, 3), 4, None, None, None,
+                                rand(1, 1, 4, 4, seed=6), outputs=4, qk_output=1, softcap=2.0),
+    "ms_groups_shares": grouped(*STEP, CACHE, (5, 5), 6, outputs=4, qk_output=2),
+    "ms_groups_window": grouped(*STEP, CACHE, (4, 9), 10, COS, SIN, None, rand(2, 1, 1, 10, seed=6),
+                                sliding_window_cache=1, local_window_size=5, **ROTATED),
+    "ms_groups_windows": grouped(*(a[:1] for a in (QUERY, KEY, VALUE)), CACHE[:1], (10,), 11, COS,
+                                 SIN, sliding_window_cache=1, local_window_size=4, **ROTATED),
 }
+
+
+def stored(bits, per_channel, sequence=1, **attrs):
+    """GroupQueryAttention with a cache of integers."""
+    scale = np.array([0.02 if bits == 8 else 0.3], np.float32)
+    scale = scale * (np.abs(rand(1, 2, 1, 16, seed=7)) + 0.5) if per_channel else scale
+    past = [u8(1, 2, 5, 2 * bits, seed=n).view(np.int8 if bits == 8 else np.uint8) for n in (1, 2)]
+    kind = "PER_CHANNEL" if per_channel else "PER_TENSOR"
+    end = 4 + sequence
+    return row("GroupQueryAttention", *(a[:1, :sequence] for a in (QUERY, KEY, VALUE)), *past,
+               np.array([end], np.int32), np.array(end + 1, np.int32), *[None] * 5, scale, scale,
+               num_heads=4, kv_num_heads=2, outputs=3, k_quant_type=kind, v_quant_type=kind,
+               kv_cache_bit_width=bits, **attrs)
 
 
 def u8(*shape, seed=0):
     return np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
+
+
+ROTARY |= {
+    "ms_groups_i8": stored(8, False), "ms_groups_i8_columns": stored(8, True, 3),
+    "ms_groups_i4": stored(4, False, 3), "ms_groups_i4_columns": stored(4, True),
+    "ms_groups_i8_window": stored(8, True, sliding_window_cache=1, local_window_size=5),
+}
 
 
 def bits(count, k, n, block, *more, rows=3, consts=(1, 2), **attrs):
@@ -198,6 +252,10 @@ BLOCKS = {
     "ms_bits_2": bits(2, 32, 5, 16, rows=1),
     "ms_bits_column": bits(2, 64, 1, 32),
     "ms_bits_data": bits(4, 32, 5, 16, consts=()),
+    **{f"ms_codes_{kind}_{held}": row("MatMulBnb4", rand(2, 3, 24), u8(60, seed=1),
+                                      np.abs(rand(8, seed=2)), consts=(1, 2) if held else (), K=24,
+                                      N=5, block_size=16, quant_type=kind)
+       for kind in (0, 1) for held in (0, 1)},
     "ms_rows_4": row("GatherBlockQuantized", u8(7, 16), np.array([[1, 6, 0], [3, 3, 2]]),
                      rand(7, 2, seed=1), consts=(0, 2), bits=4, block_size=16),
     "ms_rows_4_zeros": row("GatherBlockQuantized", u8(7, 24), np.array([5, -1]),
@@ -332,6 +390,10 @@ TWINS = {
     "ms_grid": row("GridSample", rand(2, 3, 5, 4), rand(2, 3, 6, 2, seed=1), mode="bilinear",
                    padding_mode="border", align_corners=1),
     "ms_gather_nd": row("GatherND", rand(3, 4, 2), np.array([[1, 3], [2, 0]])),
+    "ms_unfold": row("UnfoldTensor", rand(3, 7), size=3, step=2),
+    "ms_unfold_rows": row("UnfoldTensor", ids(5, 3, 2, below=99), size=2, dim=0),
+    **{f"ms_inverse_{n}": row("Inverse", rand(2, n, n)) for n in (1, 3, 9)},
+    "ms_inverse_f64": row("Inverse", rand(5, 5).astype(np.float64)),
     "ms_expand": row("ExpandDims", rand(3, 4), np.array(-2, np.int32), consts=(1,)),
     "ms_distance": row("CDist", rand(5, 7), rand(3, 7, seed=1), metric="euclidean"),
     "ms_distance_square": row("CDist", rand(5, 7), rand(3, 7, seed=1)),
@@ -349,14 +411,45 @@ ELSEWHERE |= {
     "ms_swiglu": row("SwiGLU", rand(3, 8), activation_alpha=1.7, activation_beta=1.0, limit=0.8),
 }
 
+CONV = [rand(2, 4, 5), rand(4, 1, 3, seed=1), rand(4, seed=2)]
+
+
+def convolved(*inputs, **attrs):
+    return row("CausalConvWithState", *inputs, outputs=2, consts=(1, 2), **attrs)
+
+
+def linear(rule, tokens, keys=2, queries=2, state=True, columns=1, **attrs):
+    """LinearAttention of so many heads of keys and queries on two of values; ``columns``: decays of
+    each head."""
+    q, k, v = (rand(2, tokens, n, seed=s, scale=0.5)
+               for s, n in enumerate((queries * 4, keys * 4, 10)))
+    decay = -np.abs(rand(2, tokens, 2 * columns, seed=4)) if "gated" in rule else None
+    beta = np.abs(rand(2, tokens, 2, seed=5)) * 0.3 if "delta" in rule else None
+    return row("LinearAttention", q, k, v, rand(2, 2, 4, 5, seed=3) if state else None, decay, beta,
+               q_num_heads=queries, kv_num_heads=2, update_rule=rule, outputs=2, **attrs)
+
+
+CARRIED = {
+    "ms_causal_conv": convolved(*CONV, rand(2, 4, 2, seed=3), activation="silu"),
+    "ms_causal_conv_start": row("CausalConvWithState", *CONV[:2], consts=(1,), outputs=2),
+    "ms_causal_conv_wide": convolved(CONV[0][..., :1], *CONV[1:], rand(2, 4, 4), dilation=2),
+    "ms_causal_conv_last": convolved(rand(2, 5, 2, 2), *CONV[1:], rand(2, 2, 2, 2, seed=3),
+                                     channels_last=1, activation="swish"),
+    **{f"ms_linear_{rule}": linear(rule, 3) for rule in ("linear", "gated", "delta")},
+    "ms_linear_both": linear("gated_delta", 3, state=False, scale=0.3),
+    "ms_linear_long": linear("gated_delta", 11, keys=1, queries=1),
+    "ms_linear_queries": linear("gated_delta", 1, queries=4, columns=4),
+}
+
 # what is rounded to 8 bits may lie on the border between two steps
 TOLERANCES = {"QLinearAveragePool": 1, "QLinearConcat": 1, "QLinearConv": 1, "QLinearWhere": 1,
-              "QuantizeLinear": 1, "MatMulNBits": 1e-4, "QMoE": 1e-4}
+              "QuantizeLinear": 1, "MatMulNBits": 1e-4, "QMoE": 1e-4, "Inverse": 1e-4}
 
 
 def contrib_cases():
     """Every row of this module."""
-    run = FUSED | ATTENTION | ROTARY | BLOCKS | QUANTISED | LSTMS | MIXTURES | TWINS
+    run = (FUSED | ATTENTION | DECODERS | ROTARY | BLOCKS | QUANTISED | LSTMS | MIXTURES | TWINS
+           | CARRIED)
     for table, executors in ((run, RUNTIME), (ELSEWHERE, ())):
         for name, (op, arrays, attrs, consts, outputs) in table.items():
             yield NodeCase(name, op, arrays, attrs, consts, outputs, executors=executors,

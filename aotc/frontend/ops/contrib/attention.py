@@ -5,10 +5,12 @@ total, size], scores [batch, heads, sequence, total]."""
 import math
 
 from aotc.frontend.building.spelling import Spelling
-from aotc.frontend.building.values import Val
+from aotc.frontend.building.symbolic import conjunction
+from aotc.frontend.building.values import Index, Val
 from aotc.ir.dtypes import is_float
-from aotc.ir.expr import Expr, ExprLike
+from aotc.ir.expr import Const, Expr, ExprLike, Where, compare, maximum, minimum
 from aotc.ir.program import static_shape
+from aotc.ir.simplify import same
 
 FILTER = -10000.0  # what masked scores get where the model does not say
 
@@ -55,9 +57,11 @@ def padding(s: Spelling, mask: Val | None, total: Expr, sequence: Expr, past: Ex
             dtype: str) -> Val | None:
     """What a mask of integers adds to scores, as something that broadcasts to them; None without.
 
-    [batch]: keys of every row; [2 * batch]: ends, then starts; [batch, total]; [batch, sequence,
-    total]; [batch, 1, most, most], of which rows from ``past`` on count."""
-    if mask is None:
+    [batch]: keys of every row; [2 * batch]: ends, then starts; [3 * batch + 2]: keys of every row,
+    then where rows would begin without padding, which changes nothing; [batch, total]; [batch or 1,
+    1]: no mask at all; [batch, sequence, total]; [batch, 1, most, most], of which rows from
+    ``past`` on count."""
+    if mask is None or mask.rank == 2 and static_shape(mask.shape[1:]) == (1,):
         return None
     if is_float(mask.dtype):
         raise s.b.unsupported(f"a mask of {mask.dtype}", "give it as integers")
@@ -86,12 +90,11 @@ def _kept(s: Spelling, mask: Val, total: Expr, sequence: Expr, past: ExprLike) -
 def _within(s: Spelling, mask: Val, total: Expr) -> Val:
     """The keys before each row's end, and from its start on."""
     batch = s.b.input(0).shape[0]
-    known = static_shape((batch, mask.shape[0]))
-    pairs = known is not None and known[1] == 2 * known[0] or mask.shape[0] == batch * 2
-    if not pairs:
+    pairs, packed = (same(mask.shape[0], n) for n in (batch * 2, batch * 3 + 2))
+    if not pairs and not packed:
         s.b.require("eq", mask.shape[0], batch, "a mask of one dimension has a number per row")
     place = s.cast(s.places(total), mask.dtype)
-    end = s.cut(mask, 0, 0, batch) if pairs else mask
+    end = s.cut(mask, 0, 0, batch) if pairs or packed else mask
     keep = s("Less", place, s.spread(end, 1, 2, 3))
     if not pairs:
         return keep
@@ -125,14 +128,16 @@ def scores(s: Spelling, q: Val, k: Val, scale: float, cap: float = 0.0) -> Val:
     return s("Mul", bent, s.number(cap, q.dtype))
 
 
-def weights(s: Spelling, score: Val, added: list[Val | None], keep: Val | None,
-            out: int | None = None) -> Val:
-    """Softmax of scores with all that is added to them, where ``keep`` holds."""
+def masked(s: Spelling, score: Val, added: list[Val | None], keep: Val | None) -> Val:
+    """Scores with all that is added to them, the lowest number where ``keep`` does not hold."""
     for v in added:
         score = score if v is None else s("Add", score, v)
-    if keep is not None:
-        score = s("Where", keep, score, lowest(s, score.dtype))
-    return s("Softmax", score, axis=-1, out=out)
+    return score if keep is None else s("Where", keep, score, lowest(s, score.dtype))
+
+
+def weights(s: Spelling, score: Val, added: list[Val | None], keep: Val | None) -> Val:
+    """Softmax of ``masked`` scores."""
+    return s("Softmax", masked(s, score, added, keep), axis=-1)
 
 
 def appended(s: Spelling, past: Val | None, new: Val, out: int | None = None) -> Val:
@@ -140,3 +145,43 @@ def appended(s: Spelling, past: Val | None, new: Val, out: int | None = None) ->
     return new if past is None else s("Concat", past, new, axis=2, out=out)
 
 
+# ---------------------------------------------------------------- buffers with room
+
+def placed(s: Spelling, past: Val, new: Val, first: Val, out: int) -> Val:
+    """Output ``out``: the buffer [batch, heads, room, size] with the rows from ``first`` (one
+    number) on replaced by ``new``."""
+    b, room, sequence = s.b, past.shape[2], new.shape[2]
+    both = appended(s, past, new)
+
+    def source(i: Index) -> Index:
+        start = s.b.checked(b.index_at(first, (Const(0),) * first.rank), room - sequence + 1,
+                            "the buffer has room for all keys")
+        fresh = conjunction([compare("ge", i[2], start), compare("lt", i[2], start + sequence)])
+        behind = maximum(minimum(i[2] - start, sequence - 1), Const(0)) + room
+        return i[0], i[1], Where(fresh, behind, i[2]), i[3]
+    return b.move(both, past.shape, source, "" if s.wants(out) else "buffer", out)
+
+
+def of_beams(s: Spelling, buffer: Val, beams: Val, past: Val) -> Val:
+    """The buffer's rows before ``past`` (one number) from the beams that they came from: ``beams``
+    [batch, beams, room] of a buffer [batch * beams, ..]."""
+    b, width_of = s.b, beams.shape[1]
+    b.require("eq", beams.shape[0] * width_of, buffer.shape[0], "each row is a beam of a batch")
+    b.require("ge", beams.shape[2], buffer.shape[2], "each row of the cache came from a beam")
+
+    def source(i: Index) -> Index:
+        batch, beam = i[0] // width_of, i[0] % width_of
+        old = compare("lt", i[2], b.index_at(past, (Const(0),) * past.rank))
+        came = Where(old, b.index_at(beams, (batch, beam, i[2])), beam)
+        return batch * width_of + s.b.checked(came, width_of), *i[1:]
+    return b.move(buffer, buffer.shape, source, tag="beams")
+
+
+def to_room(s: Spelling, v: Val | None, total: Expr, tag: str) -> Val | None:
+    """A mask or bias of the keys in use for all that there is room for; of others anything."""
+    if v is None or same(v.shape[-1], total):
+        return v
+    given, last = v, v.shape[-1] - 1
+    s.b.nonempty(v.shape[-1], (total,), "a column for the first key")
+    return s.b.move(given, (*v.shape[:-1], total), lambda i: (*i[:-1], minimum(i[-1], last)),
+                    tag=tag)

@@ -10,12 +10,17 @@ from aotc.frontend.ops.contrib.attention import (
     causal,
     heads,
     joined,
+    masked,
+    of_beams,
     padding,
     parts,
+    placed,
     scores,
+    to_room,
     weights,
     width,
 )
+from aotc.ir.expr import Const
 
 _SCORES = "num_heads scale mask_filter_value unidirectional"
 
@@ -50,19 +55,66 @@ def self_attention(s: Spelling, qkv: Val) -> Result:
 
 
 @spelt("MultiHeadAttention", "query key value bias key_padding_mask attention_bias past_key "
-       "past_value -past_sequence_length -cache_indirection", _SCORES)
+       "past_value past_sequence_length cache_indirection", _SCORES)
 def multi_head_attention(s: Spelling) -> Result:
-    q, k, v = _operands(s)
-    k, v = (appended(s, s.opt(past), new, out) for past, new, out in (
-        ("past_key", k, 1), ("past_value", v, 2)))
-    k, v = (s("Identity", x, out=out) if s.opt(past) is None and s.wants(out) else x
-            for past, x, out in (("past_key", k, 1), ("past_value", v, 2)))
-    total, sequence = k.shape[2], q.shape[2]
-    mask = padding(s, s.opt("key_padding_mask"), total, sequence, total - sequence, q.dtype)
-    keep = causal(s, sequence, total) if s.attr("unidirectional", 0) == 1 else None
-    score = scores(s, q, k, s.attr("scale", 0.0))
-    share = weights(s, score, [mask, s.opt("attention_bias")], keep, out=3)
-    return joined(s, s("MatMul", share, v)), k, v, share
+    return _cached_attention(s, _operands(s), "key_padding_mask", s.opt("past_sequence_length"))
+
+
+@spelt("DecoderMaskedMultiHeadAttention", "query key value mask_index attention_bias past_key "
+       "past_value past_sequence_length beam_width cache_indirection bias",
+       "num_heads scale mask_filter_value past_present_share_buffer output_qk")
+def decoder_attention(s: Spelling) -> Result:
+    """A query of one token; keys and values of its own, or all those of an encoder, [batch, heads,
+    total, size].  ``cache_indirection`` says how many beams there are."""
+    q, k = s.val("query"), s.opt("key")
+    if k is None:
+        columns = width(s, q.shape[2], 3, "the packed operands")
+        operands = [heads(s, part, s.given("num_heads"), "the packed operands")
+                    for part in parts(s, _biased(s, q, s.opt("bias"), 0, 3 * columns),
+                                      [columns] * 3)]
+    else:
+        operands = list(_operands(s))
+    start = s.opt("past_sequence_length") if s.attr("past_present_share_buffer", 0) else None
+    y, *present, score = _cached_attention(s, operands, "mask_index", start)
+    return y, *present, score
+
+
+def _cached_attention(s: Spelling, operands: Sequence[Val], mask: str, start: Val | None
+                      ) -> tuple[Val, Val, Val, Val]:
+    """(the output, the keys and values after the call, scores): these are behind those of earlier
+    calls, or, where ``start`` says how many there are, in buffers with room for more."""
+    q, *both = operands
+    count, beams, keep, read = q.shape[2], s.opt("cache_indirection"), None, []
+    pasts = [s.opt(f"past_{n}") for n in ("key", "value")]
+    for out, (past, new) in enumerate(zip(pasts, both), 1):
+        if past is None:
+            read.append(s("Identity", new, out=out) if s.wants(out) else new)
+        elif start is None:
+            read.append(appended(s, past, new, out))
+        else:
+            read.append(placed(s, past, new, start, out))
+    made, total = list(read), read[0].shape[2]
+    bias, causes = s.opt("attention_bias"), s.attr("unidirectional", 0) == 1
+    if start is None or pasts[0] is None:
+        added = padding(s, s.opt(mask), total, count, total - count, q.dtype)
+        keep = causal(s, count, total) if causes else None
+    else:
+        added = padding(s, to_room(s, s.opt(mask), total, "mask"), total, count, Const(0), q.dtype)
+        bias = to_room(s, bias, total, "bias_of_all")
+        first = s.cast(s("Reshape", start, s.ints(1, 1)), "i64")
+        ends = s("Add", first, s.spread(s.places(count, 1) if causes else s.dims(count), 1))
+        keep = s("Less", s.places(total), ends)
+    if beams is not None:
+        before = start if start is not None else s.dims(total - count)
+        read = [of_beams(s, v, beams, before) for v in read]
+    score = masked(s, scores(s, q, read[0], s.attr("scale", 0.0)), [added, bias], keep)
+    if s.wants(3):
+        if keep is not None and start is not None:
+            raise s.b.unsupported("scores of a buffer with room for more keys",
+                                  "export the model without its output 3")
+        score = s("Identity", score, out=3)
+    share = s("Softmax", score, axis=-1)
+    return joined(s, s("MatMul", share, read[1])), made[0], made[1], score
 
 
 def _operands(s: Spelling) -> Sequence[Val]:

@@ -6,7 +6,7 @@ import numpy as np
 from aotc.frontend.building.spelling import Spelling, spelt
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Val
-from aotc.ir.expr import Binary, Const, Expr
+from aotc.ir.expr import Binary, Const, Expr, maximum, minimum
 from aotc.ir.program import static_shape
 
 BITS = (2, 4, 8)
@@ -95,6 +95,53 @@ def _turned(s: Spelling, v: Val, rows: int | None = None) -> Val:
         return s.b.const(np.ascontiguousarray(v.array.T[:rows]), v.name)
     turned = s.transpose(v, 1, 0)
     return turned if rows is None else s.cut(turned, 0, 0, rows)
+
+
+# what four bits stand for, times the largest magnitude of a block: a sign and seven magnitudes, and
+# the quantiles of a normal distribution (T. Dettmers et al., QLoRA, NeurIPS 2023, appendix E)
+_FP4 = (0.0, 0.005208333333333333, 2 / 3, 1.0, 1 / 3, 0.5, 1 / 6, 0.25)
+_CODES = {0: (*_FP4, *(-v for v in _FP4)),
+          1: (-1.0, -0.6961928, -0.52507305, -0.3949175, -0.28444138, -0.18477343, -0.09105004, 0.0,
+              0.0795803, 0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1.0)}
+
+
+@spelt("MatMulBnb4", "A B absmax", "K N block_size quant_type transB training_mode")
+def matmul_codes(s: Spelling) -> Result:
+    """``B`` is a matrix [N, K] of codes, two in a byte, the first one higher, with a scale for
+    every block of neighbours of the whole."""
+    k, n, block = (s.given(a) for a in ("K", "N", "block_size"))
+    codes = _CODES.get(s.given("quant_type"))
+    if codes is None or min(k, n, block) < 1:
+        raise s.b.bad("quant_type is 0 (FP4) or 1 (NF4); K, N and block_size are positive")
+    x, packed, scale = s.val("A"), s.val("B"), s.val("absmax")
+    for v, count in ((packed, -(-n * k // 2)), (scale, -(-n * k // block))):
+        if static_shape(v.shape) not in ((count,), (count, 1)):
+            raise s.b.bad(f"{v} has no {count} elements for {n} x {k} codes")
+    table = np.array(codes, np.float32)
+    if packed.array is not None and scale.array is not None and not s.b.only_shapes:
+        byte = packed.array.reshape(-1, 1)
+        each = np.concatenate([byte >> 4, byte & 15], 1).reshape(-1)[:n * k]
+        blocks = scale.array.reshape(-1).astype(np.float32)[np.arange(n * k) // block]
+        w = s.b.const((table[each] * blocks).reshape(n, k), packed.name)
+    else:
+        w = _decoded(s, s.b.const(table), packed, scale, (n, k), block)
+    w = s.cast(w, x.dtype)
+    return s("MatMul", x, _turned(s, w) if s.attr("transB", 1) else w, out=0)
+
+
+def _decoded(s: Spelling, table: Val, packed: Val, scale: Val, shape: tuple[int, int],
+             block: int) -> Val:
+    """Codes that are data as a matrix."""
+    packed, scale = s("Reshape", packed, s.ints(-1)), s.cast(s("Reshape", scale, s.ints(-1)), "f32")
+    rest = cast("u8", Const(4))
+
+    def number(i: Index) -> Expr:
+        at = i[0] * shape[1] + i[1]
+        byte = s.b.at(packed, (at // 2,))
+        code = Binary("and", Binary("shr", byte, rest - cast("u8", at % 2 * 4)), const(15, "u8"))
+        place = maximum(minimum(cast("i64", code), Const(15)), Const(0))
+        return s.b.load(table, (place,)) * s.b.at(scale, (at // block,))
+    return s.b.map(shape, number, [packed, scale], tag="decoded")
 
 
 @spelt("GatherBlockQuantized", "data indices scales zero_points",

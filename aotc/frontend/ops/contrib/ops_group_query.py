@@ -1,13 +1,8 @@
 """Rotary embeddings, and attention whose heads share keys, with a cache of earlier ones."""
 
-from dataclasses import dataclass
-
-from aotc.frontend.building.declared import expect, expected_shape
 from aotc.frontend.building.spelling import Spelling, spelt
-from aotc.frontend.building.values import Index, Result, Val
+from aotc.frontend.building.values import Result, Val
 from aotc.frontend.ops.contrib.attention import (
-    appended,
-    causal,
     heads,
     joined,
     lowest,
@@ -16,9 +11,9 @@ from aotc.frontend.ops.contrib.attention import (
     weights,
     width,
 )
-from aotc.ir.expr import Const, Expr, Where, compare, maximum, minimum
+from aotc.frontend.ops.contrib.cached_keys import Whole, Window, stored, whole, window
 from aotc.ir.program import static_shape
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import same
 
 
 def rotated(s: Spelling, v: Val, cos: Val, sin: Val, interleaved: bool,
@@ -68,37 +63,32 @@ def rotary_embedding(s: Spelling) -> Result:
 
 # ---------------------------------------------------------------- heads that share keys
 
-_NONE = "NONE"
-
-
-@dataclass(frozen=True)
-class Cache:
-    """``first``: how many keys come before those of this call, an extent where it is the same for
-    all rows, else [batch] of i64; ``total``: keys there is room for."""
-
-    first: Expr | Val
-    total: Expr
-
-
 @spelt("GroupQueryAttention", "query key value past_key past_value seqlens_k "
-       "total_sequence_length cos_cache sin_cache position_ids attention_bias head_sink -k_scale "
-       "-v_scale q_norm_weight k_norm_weight -query_seqlens",
+       "total_sequence_length cos_cache sin_cache position_ids attention_bias head_sink k_scale "
+       "v_scale q_norm_weight k_norm_weight query_seqlens",
        "num_heads kv_num_heads scale softcap do_rotary rotary_interleaved local_window_size "
-       "smooth_softmax causal qk_norm_epsilon q_norm_epsilon k_norm_epsilon",
-       only={"qk_output": 0, "sliding_window_cache": 0, "k_quant_type": _NONE,
-             "v_quant_type": _NONE, "kv_cache_bit_width": 0})
+       "smooth_softmax causal qk_norm_epsilon q_norm_epsilon k_norm_epsilon qk_output "
+       "sliding_window_cache k_quant_type v_quant_type kv_cache_bit_width")
 def group_query_attention(s: Spelling) -> Result:
     q, k, v = _operands(s)
-    cache = _cache(s, k)
+    dtype, sequence = q.dtype, q.shape[2]
+    cache = (window if s.attr("sliding_window_cache", 0) else whole)(s, k)
     q, k = (_normed(s, x, name) for x, name in ((q, "q"), (k, "k")))
     if s.attr("do_rotary", 0) == 1:
-        at = _places(s, cache, q.shape[2])
+        at = s.opt("position_ids")
+        at = cache.places(s, sequence) if at is None else at
         cos, sin = (angles(s, s.val(f"{n}_cache"), at) for n in ("cos", "sin"))
         interleaved = s.attr("rotary_interleaved", 0) == 1
         q, k = (rotated(s, x, cos, sin, interleaved) for x in (q, k))
-    k, v = (_cached(s, cache, past, new, out) for past, new, out in (
-        ("past_key", k, 1), ("past_value", v, 2)))
-    return _attended(s, q, k, v, _kept(s, cache, q.shape[2])), k, v
+    read, made = [], []
+    for name, past, new, out in (("k", "past_key", k, 1), ("v", "past_value", v, 2)):
+        heads_of = width(s, new.shape[1], 1, "heads"), width(s, new.shape[3], 1, "a head")
+        kind = stored(s, name, heads_of)
+        seen, present = cache.joined(s, past, kind.kept(s, new), out)
+        read.append(kind.read(s, seen, dtype))
+        made.append(present)
+    y, shown = _attended(s, cache, q, *read)
+    return y, *made, shown
 
 
 def _operands(s: Spelling) -> list[Val]:
@@ -122,124 +112,58 @@ def _normed(s: Spelling, v: Val, name: str) -> Val:
     return s("RMSNormalization", v, weight, axis=-1, epsilon=epsilon)
 
 
-def _cache(s: Spelling, k: Val) -> Cache:
-    """Where the keys of this call go: behind those of the past, or, where the model declares that
-    the cache does not grow, into its room."""
-    past, sequence = s.opt("past_key"), k.shape[2]
-    if past is None:
-        return Cache(Const(0), sequence)
-    declared = expected_shape(s.b, s.node.outputs[1], 4) if s.wants(1) else None
-    grows = declared is None or not same(declared[2], past.shape[2])
-    total = simplify(past.shape[2] + sequence) if grows else past.shape[2]
-    lengths, whole = s.val("seqlens_k"), s.val("total_sequence_length")
-    if grows:
-        expect(s.b, [(s.b.index_at(whole, (Const(0),) * whole.rank), total)],
-               f"a cache that grows holds {past.shape[2]} keys and this call's {sequence}, "
-               "total_sequence_length is")
-    if grows and static_shape(k.shape[:1]) == (1,):
-        length = s.b.index_at(lengths, (Const(0),) * lengths.rank)
-        expect(s.b, [(length + 1, total)], f"the cache of {past.shape[2]} keys and this call's "
-               f"{sequence} are all there is, seqlens_k + 1 is")
-        return Cache(past.shape[2], total)
-
-    def start(index: Index) -> Expr:
-        place = (*index, *[Const(0)] * (lengths.rank - 1))
-        before = maximum(s.b.index_at(lengths, place) + 1 - sequence, Const(0))
-        return s.b.checked(before, total - sequence + 1, "the cache has room for all keys")
-    return Cache(s.b.map(k.shape[:1], start, [lengths], tag="first"), total)
-
-
-def _places(s: Spelling, cache: Cache, sequence: Expr) -> Val:
-    """Places of the queries, [batch or 1, sequence]."""
-    given = s.opt("position_ids")
-    if given is not None:
-        return given
-    if isinstance(cache.first, Val):
-        return s("Add", s.spread(cache.first, 1), s.places(sequence))
-    return s.spread(s.places(sequence, cache.first), 0)
-
-
-def _cached(s: Spelling, cache: Cache, name: str, new: Val, out: int) -> Val:
-    """The keys or values of the past and of this call, [batch, heads, total, size]."""
-    past, first = s.opt(name), cache.first
-    if past is None:
-        return s("Identity", new, out=out) if s.wants(out) else new
-    both = appended(s, past, new, out if not isinstance(first, Val) else None)
-    if not isinstance(first, Val):
-        return both
-    room, starts = past.shape[2], first
-
-    def source(index: Index) -> Index:
-        batch, head, place, column = index
-        start = s.b.index_at(starts, (batch,))
-        behind = minimum(place - start + room, both.shape[2] - 1)
-        at = Where(compare("lt", place, start), place, behind)
-        return batch, head, s.b.checked(at, both.shape[2]), column
-    shape = (*both.shape[:2], cache.total, both.shape[3])
-    return s.b.move(both, shape, source, "" if s.wants(out) else name, out)
-
-
-def _kept(s: Spelling, cache: Cache, sequence: Expr) -> Val | None:
-    """Where a key counts, [batch or 1, 1, sequence, total] or [sequence, total]; None: everywhere.
-    Without a causal mask all keys there are count."""
-    window, ordered = s.attr("local_window_size", -1), s.attr("causal", 1)
-    if not ordered:
-        key = s.spread(s.cast(s.places(cache.total), s.val("seqlens_k").dtype), 0)
-        there = s("LessOrEqual", key, s("Reshape", s.val("seqlens_k"), s.ints(-1, 1)))
-        return s.spread(there, 1, 2)
-    if not isinstance(cache.first, Val):
-        return causal(s, sequence, cache.total, window)
-    query = s.spread(s("Add", s.spread(cache.first, 1), s.places(sequence)), 1, 3)
-    key = s.places(cache.total)
-    keep = s("LessOrEqual", key, query)
-    if window < 0:
-        return keep
-    near = s("Greater", key, s("Sub", query, s.number(window, "i64")))
-    return s("And", keep, near)
-
-
-def _attended(s: Spelling, q: Val, k: Val, v: Val, keep: Val | None) -> Val:
-    """The output.  Queries that share keys stand together: [batch, shared, group, sequence, size]
-    against [batch, shared, 1, total, size]."""
+def _attended(s: Spelling, cache: Whole | Window, q: Val, k: Val, v: Val
+              ) -> tuple[Val, Val | None]:
+    """(the output; what ``qk_output`` asks for).  Queries that share keys stand together: [batch,
+    shared, group, sequence, size] against [batch, shared, 1, total, size]."""
     count, shared = s.given("num_heads"), s.given("kv_num_heads")
-    bias, group = _bias(s, k.shape[2]), count // shared
+    keep, bias, group = cache.kept(s, q.shape[2]), cache.bias(s), count // shared
     if group > 1:
         q = s("Reshape", q, s.dims(q.shape[0], shared, group, *q.shape[2:]))
         k, v = s.spread(k, 2), s.spread(v, 2)
-        if keep is not None and keep.rank == 4:
+        if keep.rank == 4:
             keep = s.spread(keep, 1)
         if bias is not None:
             one = static_shape(bias.shape[1:2]) == (1,)
             bias = s.spread(bias, 1) if one else s(
                 "Reshape", bias, s.dims(bias.shape[0], shared, group, *bias.shape[2:]))
     score = scores(s, q, k, s.attr("scale", 0.0), s.attr("softcap", 0.0))
-    mixed = s("MatMul", _weights(s, score, bias, keep), v)
+    score = score if bias is None else s("Add", score, bias)
+    share = _weights(s, score, keep)
+    mixed = s("MatMul", share, v)
     if group > 1:
         mixed = s("Reshape", mixed, s.dims(mixed.shape[0], count, *mixed.shape[3:]))
-    return joined(s, mixed)
+    return joined(s, mixed), _shown(s, cache, score, share, keep)
 
 
-def _bias(s: Spelling, total: Expr) -> Val | None:
-    """What is added to scores; of keys that a cache has room for and nothing says anything about,
-    anything."""
-    bias, past = s.opt("attention_bias"), s.opt("past_key")
-    if bias is None or past is None or not same(past.shape[2], total):
-        return bias
-    last = bias.shape[3] - 1
-    return s.b.move(bias, (*bias.shape[:3], total), lambda i: (*i[:3], minimum(i[3], last)),
-                    tag="bias")
+def _shown(s: Spelling, cache: Whole | Window, score: Val, share: Val, keep: Val) -> Val | None:
+    """Output 3, [batch, heads, sequence, total]: scores (1) or their softmax (2), 0 where a key
+    does not count."""
+    kind = s.attr("qk_output", 0)
+    if not s.wants(3):
+        return None
+    if kind not in (1, 2):
+        raise s.b.bad(f"output 3 with qk_output = {kind}, which is neither 1 nor 2")
+    if isinstance(cache, Window):
+        raise s.b.unsupported("qk_output of a cache that slides",
+                              "export the model with qk_output = 0")
+    past = s.opt("past_key")
+    if past is not None and same(past.shape[2], cache.total):
+        raise s.b.unsupported("qk_output of a cache with room for more keys",
+                              "declare a present that is longer than the past by the sequence")
+    shown = s("Where", keep, score if kind == 1 else share, s.number(0, score.dtype))
+    batch, sequence, total = shown.shape[0], shown.shape[-2], shown.shape[-1]
+    return s.reshape(shown, batch, s.given("num_heads"), sequence, total, out=3)
 
 
-def _weights(s: Spelling, score: Val, bias: Val | None, keep: Val | None) -> Val:
+def _weights(s: Spelling, score: Val, keep: Val) -> Val:
     """Softmax; with a sink, each head's denominator has one more term."""
     sink = s.opt("head_sink")
     if sink is None and s.attr("smooth_softmax", -1) != 1:
-        return weights(s, score, [bias], keep)
-    score = score if bias is None else s("Add", score, bias)
-    if keep is not None:
-        score = s("Where", keep, score, lowest(s, score.dtype))
+        return weights(s, score, [], keep)
+    score = s("Where", keep, score, lowest(s, score.dtype))
     extra = s.number(0, score.dtype) if sink is None else s(
         "Reshape", sink, s.dims(1, *score.shape[1:-2], 1, 1))
     column = s("Expand", extra, s.dims(*score.shape[:-1], 1))
-    whole = s("Softmax", s("Concat", score, column, axis=score.rank - 1), axis=-1)
-    return s.cut(whole, score.rank - 1, 0, score.shape[-1])
+    whole_row = s("Softmax", s("Concat", score, column, axis=score.rank - 1), axis=-1)
+    return s.cut(whole_row, score.rank - 1, 0, score.shape[-1])

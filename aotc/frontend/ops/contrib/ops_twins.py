@@ -85,19 +85,19 @@ def cdist(s: Spelling) -> Result:
     return s("Sqrt", total, out=0) if root else total
 
 
-@spelt("Solve", "A B", "lower transposed")
-def solve(s: Spelling) -> Result:
-    """X of A X = B, as skl2onnx writes it: a product with the inverse of a constant matrix.
-    UnsupportedError for one that is data, or has no inverse."""
-    a = s.val("A").array
-    if a is None or a.ndim != 2 or a.shape[0] != a.shape[1]:
-        raise s.b.unsupported("a system of equations that is data", "make the matrix constant")
-    wide = np.tril(a.astype(np.float64)) if s.attr("lower", 0) else a.astype(np.float64)
-    try:
-        inverse = np.linalg.inv(wide.T if s.attr("transposed", 0) else wide)
-    except np.linalg.LinAlgError as err:
-        raise s.b.unsupported("a matrix without an inverse", "give one of full rank") from err
-    return s("MatMul", s.b.const(inverse.astype(a.dtype)), s.val("B"), out=0)
+@spelt("UnfoldTensor", "input", "dim size step", kinds="fiub")
+def unfold(s: Spelling) -> Result:
+    """All slices of ``size`` elements along a dimension, so many ``step`` apart, as a last one."""
+    x, size, step = s.val("input"), s.given("size"), s.attr("step", 1)
+    axis = s.b.axis(s.attr("dim", -1), x.rank)
+    if size < 1 or step < 1:
+        raise s.b.bad("size and step must be positive")
+    s.b.require("ge", x.shape[axis], size, "there must be a whole slice")
+    count = (x.shape[axis] - size) // step + 1
+
+    def source(i: Index) -> Index:
+        return *i[:axis], i[axis] * step + i[-1], *i[axis + 1:-1]
+    return s.b.move(x, (*x.shape[:axis], count, *x.shape[axis + 1:], Const(size)), source)
 
 
 # ---------------------------------------------------------------- relative positions
