@@ -26,8 +26,10 @@ from aotc.ir.expr import (
     any_of,
     as_expr,
     binary,
+    children,
     compare,
     rewrite,
+    substitute,
     walk,
 )
 from aotc.ir.simplify import lower, simplify, to_poly, upper
@@ -37,6 +39,8 @@ _POINTS = 4096  # values of several symbols that are compared
 _FARTHEST = 1 << 15  # values of one symbol
 _RUNS = 48  # runs of values that are treated apart
 _WHOLE = ("add", "sub", "mul", "min", "max")  # of narrow integers, where they do not wrap
+_STEPS = 192  # of an extent's function that are told apart
+_RISING = ("sqrt", "log", "exp", "floor", "ceil", "round", "tanh", "atan", "asinh", "sinh")
 _LARGE = 1 << 40  # of a numerator or a denominator
 
 Ratio = tuple[Expr, Expr]  # numerator and denominator, index expressions
@@ -53,7 +57,7 @@ def to_int(e: Expr) -> Expr | None:
         exact = whole and _agreeing(Cast(INDEX, e), simplify(whole))
         if exact is not None:
             return exact
-    return None
+    return stepped(e)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -201,6 +205,13 @@ def _under_root(e: Expr) -> Ratio | None:
     """(numerator, denominator) of x for sqrt(x) that is no ratio itself, else None."""
     while isinstance(e, Cast) and is_float(e.dtype) and is_float(e.x.dtype):
         e = e.x
+    if isinstance(e, Binary) and e.op in ("mul", "div"):  # r * sqrt(x) is sqrt(r * r * x)
+        root, by = (e.a, e.b) if isinstance(e.b, Const) or e.op == "div" else (e.b, e.a)
+        inner, times = _under_root(root), ratio(by) if isinstance(by, Const) else None
+        if inner is None or times is None or not _at_least(times[0], 1):
+            return None
+        n, d = times if e.op == "mul" else times[::-1]
+        return simplify(inner[0] * n * n), simplify(inner[1] * d * d)
     if isinstance(e, Binary) and e.op == "pow" and e.b == Const(0.5, e.b.dtype):
         x = e.a
     elif isinstance(e, Unary) and e.op == "sqrt":
@@ -224,6 +235,104 @@ def _whole_root(op: str, n: Expr, d: Expr) -> Expr:
 def _at_least(e: Expr, least: int) -> bool:
     low = lower(e)
     return low is not None and low >= least
+
+
+# ---------------------------------------------------------------- steps
+
+def stepped(e: Expr) -> Expr | None:
+    """The integer that a float expression of one extent truncates to as the steps that it makes,
+    each with the values of the extent that it lasts; None if there are too many, or other values
+    are in it."""
+    inner = {n for n in _outer_indices(e) if not isinstance(n, Const)}
+    if len(inner) != 1 or any(isinstance(n, (Axis, Load, Var)) for n in walk(e)):
+        return None
+    leaf, = inner
+    lo, hi = lower(leaf), upper(leaf)
+    if lo is None:
+        return None
+    point = Sym("~extent", lo, hi)
+    whole = Cast(INDEX, substitute(e, {leaf: point}))
+    last = _LARGE if hi is None else min(hi, _LARGE)
+    if last - lo <= _FARTHEST:
+        at = np.arange(lo, last + 1)
+        values = _values_at(whole, at)
+        starts = np.flatnonzero(np.diff(values)) + 1
+        if len(starts) > _STEPS:
+            return None
+        ends, steps = [*at[starts - 1].tolist(), last], values[np.append(0, starts)].tolist()
+    else:
+        found = _risen(whole, lo, last) if _direction(whole, point) else None
+        if found is None:
+            return None
+        ends, steps = found
+    if any(abs(v) > _LARGE for v in steps):
+        return None  # what no integer holds
+    return _step_of(leaf, list(map(int, ends)), steps)
+
+
+def _step_of(leaf: Expr, ends: Sequence[int], steps: Sequence[int]) -> Expr:
+    """The step that ``leaf`` is in, half of them at a time."""
+    if len(steps) == 1:
+        return Const(steps[0])
+    half = len(steps) // 2
+    return Where(simplify(compare("le", leaf, Const(ends[half - 1]))),
+                 _step_of(leaf, ends[:half], steps[:half]),
+                 _step_of(leaf, ends[half:], steps[half:]))
+
+
+def _outer_indices(e: Expr) -> set[Expr]:
+    """The index expressions that a float expression is made of."""
+    return {e} if e.dtype == INDEX else set().union(*map(_outer_indices, children(e)))
+
+
+def _values_at(whole: Expr, at: Array) -> Array:
+    with np.errstate(all="ignore"):
+        values = Scope({}, None, {"~extent": at}).value(whole)
+    return np.broadcast_to(values, at.shape)
+
+
+def _risen(whole: Expr, lo: int, hi: int) -> tuple[list[int], list[int]] | None:
+    """(last value of the extent, step) per step of an expression that rises or falls with it."""
+    known = dict(zip((lo, hi), _values_at(whole, np.array([lo, hi])).tolist()))
+    todo, ends = [(lo, hi)], [hi]
+    while todo:
+        first, last = todo.pop()
+        if known[first] == known[last]:
+            continue
+        if last - first == 1:
+            ends.append(first)
+            if len(ends) > _STEPS:
+                return None
+            continue
+        middle = (first + last) // 2
+        known[middle] = int(_values_at(whole, np.array([middle]))[0])
+        todo += [(first, middle), (middle, last)]
+    ends.sort()
+    return ends, [known[e] if e in known else int(_values_at(whole, np.array([e]))[0])
+                  for e in ends]
+
+
+def _direction(e: Expr, point: Sym) -> int:
+    """1 if an expression never falls where ``point`` grows, -1 if it never rises, 0 unknown.
+    Roundings keep either."""
+    if e == point or isinstance(e, Const):
+        return 1
+    if isinstance(e, Cast):
+        return _direction(e.x, point)
+    if isinstance(e, Unary):
+        way = _direction(e.x, point)
+        return way if e.op in _RISING else -way if e.op == "neg" else 0
+    if not isinstance(e, Binary):
+        return 0
+    a, b = _direction(e.a, point), _direction(e.b, point)
+    if isinstance(e.b, Const) and e.op in ("add", "sub", "min", "max"):
+        return a
+    if isinstance(e.a, Const) and e.op in ("add", "sub", "min", "max"):
+        return -b if e.op == "sub" else b
+    for factor, way, ops in ((e.b, a, ("mul", "div")), (e.a, b, ("mul",))):
+        if isinstance(factor, Const) and e.op in ops:
+            return way if factor.value >= 0 else -way
+    return a if a == b and e.op in ("add", "min", "max") else 0
 
 
 # ---------------------------------------------------------------- ratios

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from aotc.frontend.building import symbolic
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import bounded, expect, filled, room, roomed, told
 from aotc.frontend.building.rational import to_int
@@ -14,8 +15,24 @@ from aotc.frontend.graph import Node
 from aotc.frontend.ops.numeric.ops_math import quotient
 from aotc.frontend.ranges import most_of
 from aotc.ir.dtypes import INDEX, is_float
-from aotc.ir.expr import Const, Expr, Unary, Where, compare, maximum
+from aotc.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Unary,
+    Where,
+    binary,
+    compare,
+    int_of,
+    loads,
+    maximum,
+    substitute,
+)
+from aotc.ir.program import Compute
 from aotc.ir.simplify import simplify
+
+DEEP = 8  # computes that are followed to where a start comes from
 
 
 @op("Range", since=11)
@@ -27,6 +44,7 @@ def range_op(node: Node, b: Builder) -> Result:
     found = None
     if is_float(start.dtype):
         found = _float_range(b, *vals) or _range_of_extents(b, *vals)
+    found = found or _range_of_known_length(b, *vals)
     return _range_from_data(b, *vals) if found is None else found
 
 
@@ -50,6 +68,61 @@ def _range_of_extents(b: Builder, *vals: Val) -> Val | None:
         return None
     return b.map((simplify(maximum(count, Const(0))),),
                  lambda index: first + cast(first.dtype, index[0]) * by, vals)
+
+
+def _range_of_known_length(b: Builder, *vals: Val) -> Val | None:
+    """A Range that begins where data says, as many elements as extents say: Range(p, p + n); None
+    if that is not what it is.  Floats round, so that their number is compared at run time."""
+    first, last, by = (_followed(b, b.at(v, (Const(0),) * v.rank)) for v in vals)
+    length = _added(first, last)
+    if length is None or loads(length) or loads(by):
+        return None
+    if is_float(first.dtype):
+        count = to_int(Unary("ceil", length / by))
+    else:
+        step = simplify(cast(INDEX, by))
+        count = None if step == Const(0) else quotient(
+            cast(INDEX, length) + step - 1, step) if isinstance(step, Const) and int_of(
+            step) > 0 else None
+    if count is None:
+        return None
+    n, start = simplify(maximum(count, Const(0))), b.at(vals[0], (Const(0),) * vals[0].rank)
+    if is_float(first.dtype):
+        steps = Unary("ceil", (b.at(vals[1], (Const(0),) * vals[1].rank) - start) / by)
+        expect(b, [(Where(compare("le", steps, const(0, first.dtype)), Const(0),
+                          cast(INDEX, steps)), n)],
+               f"from a start that rounds there must be {n} elements, their number is")
+    return b.map((n,), lambda index: start + cast(start.dtype, index[0]) * by, vals)
+
+
+def _followed(b: Builder, e: Expr) -> Expr:
+    """An element with what computes its parts in the place of loads, down to what is given."""
+    for _ in range(DEEP):
+        makers = {n: s for n in loads(e) if isinstance(s := b.known.maker.get(n.buffer), Compute)
+                  and s.fold == "none" and len(s.outs) == 1}
+        if not makers:
+            break
+        e = symbolic.tidy(substitute(e, {n: substitute(s.body, dict(zip(s.axes, n.index)))
+                                         for n, s in makers.items()}))
+    return e
+
+
+def _added(first: Expr, last: Expr) -> Expr | None:
+    """What ``last`` has more than ``first``; None if that cannot be said."""
+    if not is_float(first.dtype):
+        return simplify(_whole(last) - _whole(first))
+    if isinstance(last, Binary) and last.op == "add" and first in (last.a, last.b):
+        return last.b if last.a == first else last.a
+    return None
+
+
+def _whole(e: Expr) -> Expr:
+    """Integer arithmetic as that of indices: a sum that leaves its dtype has no elements anyway."""
+    if isinstance(e, Cast) and not is_float(e.x.dtype) and e.x.dtype != "bool":
+        return _whole(e.x)
+    if isinstance(e, Binary) and e.op in ("add", "sub", "mul"):
+        return binary(e.op, _whole(e.a), _whole(e.b))
+    return cast(INDEX, e)
 
 
 def _range_from_data(b: Builder, *vals: Val) -> Val:

@@ -23,12 +23,14 @@ from aotc.ir.expr import (
     Binary,
     Const,
     Expr,
+    Guarded,
     Load,
     Shape,
     Sym,
     Where,
     as_expr,
     compare,
+    walk,
 )
 from aotc.ir.program import Compute
 from aotc.ir.simplify import proves, same, simplify
@@ -357,16 +359,22 @@ def concat(b: Builder, vals: Sequence[Val], axis: int, tag: str = "", out: int =
 
 def _note_appended(b: Builder, v: Val, axis: int) -> None:
     """In the trial build: something is put behind or before ``v``, which may be an empty cache if
-    it is an input as it came or moved."""
-    d, name = v.shape[axis], v.buffer
-    if not b.trial or not isinstance(d, Sym):
+    it is an input as it came, or its elements moved or converted one by one."""
+    syms = {n for n in walk(v.shape[axis]) if isinstance(n, Sym)}
+    if not b.trial or len(syms) != 1:
         return
-    moved = {o: s.body.buffer for s in b.steps if isinstance(s, Compute)
-             and isinstance(s.body, Load) for o in s.outs}
-    while name in moved:
-        name = moved[name]
-    if name in b.buffers and b.buffers[name].role == "input":
-        b.may_be_empty.add(d.name)
+    name = v.buffer or next((n.buffer for n in walk(b.at(v, b.axes(v.shape)))
+                             if isinstance(n, Load) and n.buffer not in b.consts), "")
+    while (step := b.known.maker.get(name)) is not None:
+        if not isinstance(step, Compute) or step.fold != "none":
+            return
+        read = {n.buffer for n in walk(step.body) if isinstance(n, Load)} - b.consts.keys()
+        if len(read) != 1 or any(isinstance(n, Guarded) for n in walk(step.body)):
+            return
+        name, = read
+    if name in b.buffers and b.buffers[name].role == "input" and syms & {
+            n for d in b.buffers[name].shape for n in walk(d)}:
+        b.may_be_empty.update(s.name for s in syms)
 
 
 @op("Concat")
