@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from frontend_cases import compare, model_of, program_of, rand
+from frontend_cases import by_onnxruntime, compare, model_of, program_of, rand, run, same
 from onnx import TensorProto, helper, numpy_helper
 
 import aotc
@@ -93,23 +93,30 @@ def loop_with(nodes, states, last):
          *(seq(s, TensorProto.FLOAT, None) for s in states)], [bools[1], *last])
 
 
-@pytest.mark.parametrize("gathered", [False, True])
-def test_a_loop_with_sequences_that_tensors_would_have_to_be(gathered):
-    """Rounds that may not run pick what a state was; gathered values are stacked."""
+@pytest.mark.parametrize("how", ["gathered", "appended", "put in front"])
+def test_a_loop_with_sequences_that_tensors_would_have_to_be(how):
+    """Rounds that may not run pick what a state was; gathered values are stacked, and so is what is
+    appended to a list."""
     info, seq = helper.make_tensor_value_info, helper.make_tensor_sequence_value_info
-    if gathered:
+    if how == "gathered":
         body = loop_with([node("SequenceConstruct", ["x"], ["g"])], [],
                          [seq("g", TensorProto.FLOAT, None)])
         loop, rest = node("Loop", ["three", ""], ["y"], body=body), []
     else:
-        body = loop_with([node("SequenceInsert", ["s", "x"], ["s2"]), node("Neg", ["x"], ["g"])],
+        at = ["zero"] if how == "put in front" else []
+        body = loop_with([node("SequenceInsert", ["s", "x", *at], ["s2"]),
+                          node("Neg", ["x"], ["g"])],
                          ["s"], [seq("s2", TensorProto.FLOAT, None),
                                  info("g", TensorProto.FLOAT, [2])])
         loop = node("Loop", ["n", "", "s0"], ["t", "y"], body=body)
         rest = [node("SequenceEmpty", [], ["s0"])]
     model = model_of([*rest, loop], {"x": (F, (2,)), "n": (I, ())}, ["y"], {
-        "three": np.array(3, I)})
+        "three": np.array(3, I), "zero": np.array(0, I)})
     model.graph.output[0].CopyFrom(info("y", TensorProto.FLOAT, [3, 2]))
+    if how == "appended":
+        feeds = {"x": np.array([1, -2], F), "n": np.array(3, I)}
+        same(run(program_of(model), feeds), by_onnxruntime(model, feeds))
+        return
     with pytest.raises(UnsupportedError, match="Loop.*a sequence; take its tensors out"):
         program_of(model)
 

@@ -229,4 +229,28 @@ CASES = [
   fu = Unsqueeze (first, k0)
   path = Concat <axis = 0> (back, fu)
 }}""", calls=({"t": 6}, {"t": 2}, {"t": 1})),
+    LoopCase("list_of_rows", {"x": (F, (2, "t", 4)), "h0": H}, f"""float all, float[2,4] h
+{{ {COUNT} m1 = Shape <start: int = 1, end: int = 2> (x)\n m = Squeeze (m1, k0)
+  none = SequenceEmpty <dtype = 1> ()
+  h, rows = Loop (m, yes, h0, none) <body: graph = one_round (int64 i, bool more, float[2,4] s,
+    seq(float[?,?]) given) => (bool go, float[2,4] s2, seq(float[?,?]) longer) {{
+    xi = Gather <axis = 1> (x, i)\n a = Add (s, xi)\n s2 = Tanh (a)
+    longer = SequenceInsert (given, s2)\n go = Identity (yes) }}>
+  all = ConcatFromSequence <axis = 1, new_axis = 1> (rows)
+}}"""),
+    LoopCase("lists_that_are_read", {"x": X, "h0": H}, f"""float all, int64 count
+{{ {COUNT}
+  parts = SplitToSequence <axis = 0, keepdims = 0> (x, one)\n count = SequenceLength (parts)
+  first = SequenceConstruct (h0)
+  rows = Loop (count, yes, first) <body: graph = one_round (int64 i, bool more,
+    seq(float[?,?]) given) => (bool go, seq(float[?,?]) longer) {{
+    m = Sub (count, one)\n at = Sub (m, i)\n xi = SequenceAt (parts, at)\n r = Relu (xi)
+    longer = SequenceInsert (given, r)\n go = Identity (more) }}>
+  last = SequenceInsert (rows, h0)
+  all = ConcatFromSequence <axis = -1> (last)
+}}"""),
+    LoopCase("first_round_gives_the_shape", {"x": X, "h0": (F, (4,))}, over(
+        "t", f"xi = Gather (x, i)\n{STEP}").replace("float[2,4] h, float all", "float h, float all")
+        .replace("float[2,4] s)", "float s)").replace("float[2,4] s2", "float s2"),
+        calls=({"t": 5}, {"t": 1}, {"t": 2})),
 ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from aotc.errors import ModelError, UnsupportedError
+from aotc.errors import AotcError, ModelError, UnsupportedError
 from aotc.frontend.building.symbolic import Limit
 from aotc.frontend.building.values import Val, Value
 from aotc.frontend.graph import shorten, show_type
@@ -48,14 +48,16 @@ Made = tuple[Sequence[Val], Sequence[Val], Val | None]
 Round = Callable[[Expr, Sequence[Val], Sequence[Val]], Made]
 
 
-def attempt(b: "Builder", run: Callable[[], T]) -> T | UnsupportedError:
-    """``run()``; why it cannot be a region, if it cannot: all that it did is undone."""
+def attempt(b: "Builder", run: Callable[[], T],
+            faults: type[AotcError] = UnsupportedError) -> T | AotcError:
+    """``run()``; the fault of the type ``faults`` for which it cannot be a region, if it cannot:
+    all that it did is undone."""
     before = _kept(b)
     try:
         return run()
     except Undecided:
         raise
-    except UnsupportedError as err:
+    except faults as err:
         _back(b, before)
         return err
 

@@ -231,7 +231,7 @@ def call(node: Node, b: "Builder", build: Callable[[Node], Result]) -> Result:
     what is computed in, and outputs that the operator's schema makes such types come back so."""
     given = [b.env[i] if i else None for i in node.inputs]
     kinds = {k: v.stored for k, v in enumerate(given) if isinstance(v, Val) and v.stored}
-    if any(isinstance(v, Sequence) and any(p.stored for p in v.vals) for v in given) and (
+    if any(isinstance(v, Sequence) and v.stored for v in given) and (
             node.op not in _LIST_OPERATORS):
         raise b.unsupported("a sequence of tensors of a type that is stored only",
                             "convert its tensors to float")

@@ -66,8 +66,37 @@ class Sequence:
     buffer: ClassVar[str] = ""
     name: ClassVar[str] = ""
 
+    @property
+    def stored(self) -> str:
+        """The type that elements of any of its tensors are the bits of, "" for numbers."""
+        return next((v.stored for v in self.vals if v.stored), "")
+
     def __str__(self) -> str:
         return f"sequence of {len(self.vals)}"
+
+
+class Entries(Sequence):
+    """A list of tensors of one shape: the entries of ``whole`` along its first axis, of which there
+    may be any number.  ``opened``: the list of a known number of them; UnsupportedError of
+    others."""
+
+    def __init__(self, whole: Val, opened: Callable[[Val], tuple[Val, ...]]) -> None:
+        object.__setattr__(self, "whole", whole)
+        object.__setattr__(self, "opened", opened)
+
+    whole: Val
+    opened: Callable[[Val], tuple[Val, ...]]
+
+    @property
+    def vals(self) -> tuple[Val, ...]:
+        return self.opened(self.whole)
+
+    @property
+    def stored(self) -> str:
+        return self.whole.stored
+
+    def __str__(self) -> str:
+        return f"sequence of {self.whole.shape[0]}"
 
 
 @dataclass(frozen=True, eq=False)

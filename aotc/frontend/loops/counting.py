@@ -136,7 +136,8 @@ class _Light:
         nodes = self.nodes(names, own)
         made = {o for n in nodes for o in n.outputs}
         known = {*self.body.inputs, *self.body.constants}
-        asked = list(dict.fromkeys(n for n in names if n in made or n in known))
+        asked = [n for n in dict.fromkeys(names) if n in made or n in known or (
+            n not in self.maker and _light(self.b, n))]
         if len(nodes) > MOST_NODES or not asked:
             return {}
         small = replace(self.body, nodes=tuple(nodes), outputs=tuple(asked), types=())

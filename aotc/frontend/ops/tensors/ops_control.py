@@ -7,7 +7,7 @@ is picked."""
 from collections import abc
 from functools import partial
 
-from aotc.errors import ModelError, UnsupportedError
+from aotc.errors import AotcError, ModelError, UnsupportedError
 from aotc.frontend.building.bodies import attempt, branch
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
@@ -73,7 +73,7 @@ def _pinned(b: Builder, holds: Expr) -> str:
 def _by_data(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> abc.Sequence[Value]:
     """The results of a branch that is chosen while running."""
     chosen = attempt(b, lambda: _one_runs(b, cond, branches))
-    return _both_run(b, cond, branches) if isinstance(chosen, UnsupportedError) else chosen
+    return _both_run(b, cond, branches) if isinstance(chosen, AotcError) else chosen
 
 
 def _one_runs(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> tuple[Val, ...]:

@@ -4,12 +4,12 @@ Unrolled, a Loop whose number of rounds is data runs as many rounds as its decla
 and picks what each round leaves."""
 
 from collections import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 
-from aotc.errors import UnsupportedError
+from aotc.errors import AotcError
 from aotc.frontend.building.bodies import (
     MOST_ROUNDS,
     MOST_UNROLLED,
@@ -26,6 +26,7 @@ from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import Index, Result, Sequence, Val, Value
 from aotc.frontend.graph import Body, Node
 from aotc.frontend.loops.counting import Counted, checks_of_floats, counted, valued
+from aotc.frontend.loops.grown_lists import Grown, gathered_lists
 from aotc.frontend.ops.tensors.ops_control import (
     FEW,
     condition,
@@ -34,6 +35,8 @@ from aotc.frontend.ops.tensors.ops_control import (
     results,
     stack,
 )
+from aotc.frontend.ops.tensors.ops_sequence import joined
+from aotc.frontend.ops.tensors.ops_shape import concat
 from aotc.frontend.ops.tensors.ops_slice import INT_MAX
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import Binary, Const, Expr, Unary, Where, compare, maximum, minimum
@@ -55,7 +58,8 @@ class Rounds:
 class Plan:
     """A Loop as the node says it, and what its body counts.  ``alive``: whether there is a first
     round; ``most``: the most rounds there can be, an index expression, None where nothing says
-    that; ``asked``: data say how many are wanted; ``found``: what the body counts."""
+    that; ``asked``: data say how many are wanted; ``found``: what the body counts; ``done``:
+    rounds that have run before these."""
 
     body: Body
     count: Val | None
@@ -64,6 +68,7 @@ class Plan:
     most: Expr | None
     asked: bool
     found: Counted
+    done: int = 0
 
     @property
     def gathers(self) -> bool:
@@ -89,20 +94,45 @@ class Plan:
 
 @op("Loop")
 def loop_op(node: Node, b: Builder) -> Result:
+    grown, lists = gathered_lists(b, node), None
+    if grown is not None:
+        lists = attempt(b, lambda: _with_lists(b, node, grown))
+        if not isinstance(lists, AotcError):
+            return results(lists)
     plan = _planned(b, node.attr("body"))
     made = attempt(b, lambda: _unrolled(b, plan)) if plan.few else None
-    if made is not None and not isinstance(made, UnsupportedError):
+    if made is not None and not isinstance(made, AotcError):
         return results(made)
-    region = attempt(b, lambda: _in_rounds(b, plan))
-    if not isinstance(region, UnsupportedError):
+    region = attempt(b, lambda: _region(b, plan))
+    if not isinstance(region, AotcError):
         return results(region)
     if made is None:
         made = attempt(b, lambda: _unrolled(b, plan))
-    if isinstance(made, UnsupportedError):
+    if isinstance(made, AotcError):
         # what the body does; that it was unrolled next says nothing, but of lists, which are
         # always unrolled
-        raise made if plan.listed else region
+        if not plan.listed:
+            raise region
+        raise lists if isinstance(lists, AotcError) and not plan.few else made
     return results(made)
+
+
+def _with_lists(b: Builder, node: Node, grown: Grown) -> list[Value]:
+    """The Loop's results as those of a region that gathers what lists get; UnsupportedError if it
+    is better unrolled."""
+    b.node = grown.node
+    plan = _planned(b, grown.node.attr("body"))
+    if plan.few:
+        raise b.unsupported("few rounds", "unroll them")
+    made = _region(b, plan)
+    b.node = node
+    own = iter(made[:len(plan.states)])
+    rows = made[len(made) - len(grown.lists):]
+    first = {k: b.env[node.inputs[2 + k]] for k in grown.lists}
+    lists = {k: joined(b, v, b.as_tensor(r)) for (k, v), r in zip(first.items(), rows)
+             if isinstance(v, Sequence)}
+    states = [lists[k] if k in lists else next(own) for k in range(len(node.inputs) - 2)]
+    return [*states, *made[len(plan.states):len(made) - len(grown.lists)]]
 
 
 def _planned(b: Builder, body: Body) -> Plan:
@@ -126,6 +156,38 @@ def _planned(b: Builder, body: Body) -> Plan:
     return Plan(body, count, alive, states, None if most is None else simplify(most), asked, found)
 
 
+def _region(b: Builder, plan: Plan) -> list[Value]:
+    """The Loop's results as those of a region; of the rounds behind the first one where that gives
+    a state the shape that it keeps."""
+    made = attempt(b, lambda: _in_rounds(b, plan))
+    if isinstance(made, AotcError) and plan.whole and not plan.listed:
+        later = attempt(b, lambda: _behind_first(b, plan), AotcError)
+        if not isinstance(later, AotcError):
+            return later
+    if isinstance(made, AotcError):
+        raise made
+    return made
+
+
+def _behind_first(b: Builder, plan: Plan) -> list[Value]:
+    """The Loop's results, its first round by itself; there must be one."""
+    assert plan.most is not None, plan
+    b.require("ge", plan.most, 1, "there is a round, which changes the shape of a state")
+    found, n = plan.found, len(plan.states)
+    states = [valued(b.as_tensor(v), found.counters[k].start) if k in found.counters else v
+              for k, v in enumerate(plan.states)]
+    outs = b.inline(plan.body, (b.const(np.array(0)), b.const(np.array(True)), *states), "first")
+    after = [b.as_tensor(v) for v in outs[1:]]
+    rest = replace(plan, states=after[:n], most=simplify(plan.most - 1), done=1, found=replace(
+        found, counters={k: replace(c, start=simplify(c.start + c.step))
+                         for k, c in found.counters.items()}))
+    made = _in_rounds(b, rest)
+    rows = [b.move(v, (Const(1), *v.shape), lambda i: i[1:], f"first{k}")
+            for k, v in enumerate(after[n:])]
+    return [*made[:n], *(concat(b, [row, b.as_tensor(v)], 0, out=n + k)
+                         for k, (row, v) in enumerate(zip(rows, made[n:])))]
+
+
 def _in_rounds(b: Builder, plan: Plan) -> list[Value]:
     """The Loop's results as those of a region."""
     if plan.listed:
@@ -146,7 +208,8 @@ def _in_rounds(b: Builder, plan: Plan) -> list[Value]:
         given = dict(zip(carried, before))
         own = [valued(v, found.counters[k].at(turn)) if k in found.counters else given.get(k, v)
                for k, v in enumerate(states)]
-        outs = b.inline(plan.body, (b.value((), lambda _: turn), b.const(np.array(True)), *own))
+        number = b.value((), lambda _: turn + plan.done)
+        outs = b.inline(plan.body, (number, b.const(np.array(True)), *own))
         vals = [b.as_tensor(v) for v in outs[1:]]
         return ([vals[k] for k in carried], vals[len(states):],
                 condition(b, outs[0]) if found.data else None)
@@ -155,7 +218,8 @@ def _in_rounds(b: Builder, plan: Plan) -> list[Value]:
                 plan.alive if found.first is None else None, count is not None or
                 plan.gathers and not plan.whole, plan.whole)
     checks_of_floats(b, states, found, trip)
-    outs = [k if o else None for k, o in enumerate(b.node.outputs)]
+    outs = [k if o and not (plan.done and k >= len(states)) else None
+            for k, o in enumerate(b.node.outputs)]
     stacks = len(plan.body.outputs) - 1 - len(states)
     lasts, wholes, ran = loop(b, "loop", trip, [states[k] for k in carried], [], [False] * stacks,
                               one, ends, [*(outs[k] for k in carried), *outs[len(states):]])

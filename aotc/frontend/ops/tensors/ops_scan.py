@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence, Sized
 
-from aotc.errors import UnsupportedError
+from aotc.errors import AotcError
 from aotc.frontend.building.bodies import MOST_UNROLLED, Made, attempt, loop
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
@@ -62,7 +62,7 @@ def _scan(b: Builder, body: Body, state: Sequence[Value], inputs: Sequence[Val],
     args = b, body, state, inputs, axes, down, out_axes, out_down
     if steps is None or steps * len(body.nodes) > FEW or not steps:
         made = attempt(b, lambda: _in_rounds(*args, tag))
-        if not isinstance(made, UnsupportedError):
+        if not isinstance(made, AotcError):
             return made
         if steps is None or not 0 < steps <= MOST_UNROLLED:
             raise made

@@ -5,9 +5,10 @@ import numpy as np
 
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.values import Absent, Result, Sequence, Val, Value
+from aotc.frontend.building.values import Absent, Entries, Result, Sequence, Val, Value
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.tensors.ops_control import results
+from aotc.frontend.ops.tensors.ops_gather import index_of
 from aotc.frontend.ops.tensors.ops_shape import concat
 from aotc.ir.expr import Const, Expr
 from aotc.ir.program import static_shape
@@ -22,6 +23,35 @@ def _tensors(b: Builder, k: int = 0) -> list[Val]:
     if not isinstance(v, Sequence) or isinstance(v, Absent):
         raise b.bad(f"input {k} must be a sequence")
     return list(v.vals)
+
+
+def entries(b: Builder, whole: Val) -> Entries:
+    """The list of the entries of a tensor along its first axis."""
+    def opened(v: Val) -> tuple[Val, ...]:
+        count = static_shape(v.shape[:1])
+        if count is None or count[0] > MOST:
+            raise b.unsupported(f"a list of {v.shape[0]} tensors",
+                                "join its tensors (ConcatFromSequence), take one (SequenceAt) or "
+                                "count them (SequenceLength)")
+        return tuple(_piece(b, v, 0, Const(k), None, f"entry{k}") for k in range(count[0]))
+    return Entries(whole, opened)
+
+
+def joined(b: Builder, first: Sequence, rows: Val) -> Entries:
+    """A list with the entries of a tensor behind its own."""
+    if isinstance(first, Entries):
+        return entries(b, concat(b, [first.whole, rows], 0))
+    if not first.vals:
+        return entries(b, rows)
+    own = [b.move(v, (Const(1), *v.shape), lambda i: i[1:], f"row{k}")
+           for k, v in enumerate(first.vals)]
+    return entries(b, concat(b, [*own, rows], 0))
+
+
+def _listed(b: Builder) -> Entries | None:
+    """The node's list, if it is the entries of a tensor."""
+    v = b.env[b.node.inputs[0]]
+    return v if isinstance(v, Entries) else None
 
 
 def _position(b: Builder, k: int, count: int, extra: int = 0) -> int:
@@ -47,6 +77,10 @@ def sequence_construct(node: Node, b: Builder) -> Result:
 
 @op("SequenceInsert", since=11)
 def sequence_insert(node: Node, b: Builder) -> Result:
+    many = _listed(b)
+    if many is not None and b.arg(2) is None:
+        x = b.input(1)
+        return joined(b, many, b.move(x, (Const(1), *x.shape), lambda i: i[1:], "row"))
     vals = _tensors(b)
     if len(vals) >= MOST:
         raise b.unsupported(f"a sequence of over {MOST} tensors", "join them as one tensor")
@@ -63,12 +97,19 @@ def sequence_erase(node: Node, b: Builder) -> Result:
 
 @op("SequenceAt", since=11)
 def sequence_at(node: Node, b: Builder) -> Result:
+    many = _listed(b)
+    if many is not None:
+        at = index_of(b, b.input(1), (Const(0),) * b.input(1).rank, many.whole.shape[0])
+        return b.move(many.whole, many.whole.shape[1:], lambda i: (at, *i))
     vals = _tensors(b)
     return vals[_position(b, 1, len(vals))]
 
 
 @op("SequenceLength", since=11)
 def sequence_length(node: Node, b: Builder) -> Result:
+    many = _listed(b)
+    if many is not None:
+        return b.value((), lambda _: many.whole.shape[0])
     return b.const(np.array(len(_tensors(b)), np.int64))
 
 
@@ -79,13 +120,20 @@ def split_to_sequence(node: Node, b: Builder) -> Result:
     sizes = [Const(1)] if split is None else b.ints(split)
     if split is None or split.rank == 0:  # pieces of one size, the last one what is left
         extent, size = static_shape((x.shape[axis],)), sizes[0]
+        if extent is None and size == Const(1):
+            rest = (Const(1),) if node.attr("keepdims", 1) else ()
+            shape = (x.shape[axis], *x.shape[:axis], *rest, *x.shape[axis + 1:])
+            return entries(b, b.move(x, shape, lambda i: (
+                *i[1:axis + 1], i[0], *i[axis + 1 + len(rest):]), "entries"))
         if extent is None or not isinstance(size, Const):
             raise b.unsupported(f"pieces of {size} of an axis of {x.shape[axis]}, whose number is "
                                 "not constant", "pin the dimension")
         if size.value < 1 or -(-extent[0] // size.value) > MOST:
             raise b.bad(f"{extent[0]} elements in pieces of {size}")
         sizes = [Const(min(size.value, extent[0] - k)) for k in range(0, extent[0], size.value)]
-    squeezed = split is None and not node.attr("keepdims", 1)
+    # as ONNX Runtime has it, which torch.unbind is exported for; the standard speaks of no split
+    single = split is None or split.rank == 0 and all(n == Const(1) for n in sizes)
+    squeezed = single and not node.attr("keepdims", 1)
     out = []
     begin: Expr = Const(0)
     for k, n in enumerate(sizes):
@@ -106,7 +154,10 @@ def _piece(b: Builder, x: Val, axis: int, begin: Expr, n: Expr | None, tag: str)
 
 @op("ConcatFromSequence", since=11)
 def concat_from_sequence(node: Node, b: Builder) -> Result:
-    vals, fresh = _tensors(b), bool(node.attr("new_axis", 0))
+    many, fresh = _listed(b), bool(node.attr("new_axis", 0))
+    if many is not None:
+        return _of_entries(b, many.whole, fresh)
+    vals = _tensors(b)
     if not vals:
         raise b.unsupported("an empty sequence, whose tensors have no shape", "remove it")
     b.same_dtype(*vals)
@@ -117,6 +168,18 @@ def concat_from_sequence(node: Node, b: Builder) -> Result:
         vals = [b.move(v, v.shape[:axis] + (Const(1),) + v.shape[axis:],
                        lambda i: i[:axis] + i[axis + 1:], f"row{k}") for k, v in enumerate(vals)]
     return concat(b, vals, axis)
+
+
+def _of_entries(b: Builder, v: Val, fresh: bool) -> Val:
+    """The entries of a tensor along its first axis, joined along another one."""
+    n, rest = v.shape[0], v.shape[1:]
+    axis = b.axis(b.node.attr("axis"), len(rest) + fresh)
+    if fresh:
+        return b.move(v, (*rest[:axis], n, *rest[axis:]),
+                      lambda i: (i[axis], *i[:axis], *i[axis + 1:]))
+    d = rest[axis]
+    return b.move(v, (*rest[:axis], simplify(n * d), *rest[axis + 1:]),
+                  lambda i: (i[axis] // d, *i[:axis], i[axis] % d, *i[axis + 1:]))
 
 
 @op("SequenceMap", since=17)
