@@ -45,9 +45,10 @@ _PLACES = {"RoiAlign": 2}  # operators -> their input that holds places, the sec
 _PUT = ("Scatter", "ScatterElements", "ScatterND")
 
 
-def meet(node: Node, b: Builder) -> Found:
-    """What a node makes of the rows among its inputs, whose rules are entered.  UnsupportedError
-    that names it and the node that the rows come from where that cannot be said."""
+def meet(node: Node, b: Builder) -> Found | None:
+    """What a node makes of the rows among its inputs, whose rules are entered; None where no rule
+    of its operator says it.  UnsupportedError that names it and the node that the rows come from
+    where they are extents that the model declares."""
     mine = [i for i in node.inputs if i in b.rows]
     if not mine or node.proto is not None:  # the nodes of a definition meet them, one by one
         return Found()
@@ -56,8 +57,10 @@ def meet(node: Node, b: Builder) -> Found:
         v = b.env.get(tensor)
         return v.shape if isinstance(v, Val) else None
     found = after(b.graph, node, b.rows, shape)
-    if found is None or any(r.tensor in b.graph.declared for r in found.rows):
-        raise _needs(b, b.rows[mine[0]][0])
+    if found is None:
+        return None
+    if any(r.tensor in b.graph.declared for r in found.rows):
+        raise needs(b, b.rows[mine[0]][0])
     for one in found.alike:
         _expect_alike(b, one)
     return found
@@ -78,7 +81,8 @@ def _expect_alike(b: Builder, one: Alike) -> None:
            f"axis {one.axis}, their number is")
 
 
-def _needs(b: Builder, row: Row) -> Exception:
+def needs(b: Builder, row: Row) -> Exception:
+    """The refusal of the current node, which must know how many elements there are."""
     start = b.counts[row.start][2]
     return b.unsupported(
         f"it needs to know how many elements {shorten(start.label)!r} ({start.op}) gives, which "
@@ -170,6 +174,8 @@ def _folded(node: Node, b: Builder, build: Build, folds: Sequence[Row]) -> Resul
                "TopK takes no more elements than there are, too many by")
     inside = replace(node, inputs=tuple(names.get(i, i) for i in node.inputs))
     b.node = inside
+    if node.op in ("ArgMax", "ArgMin") and node.attr("select_last_index", 0):
+        return _last_of(b, build(inside, b), folds[0])
     if node.op != MEAN:
         return build(inside, b)
     return _mean(b, inside, b.tensor(folds[0].tensor), folds)
@@ -184,6 +190,13 @@ def _there(b: Builder, node: Node, v: Val, rows: Sequence[Row]) -> Val:
         assert held is not None, rows
         return Where(held, b.at(v, i), none)
     return b.map(v.shape, body, [v, *(b.counts[r.start][0] for r in rows)], "there")
+
+
+def _last_of(b: Builder, found: Result, row: Row) -> Val:
+    """The last place, which is none behind the elements, where all are as what lies there."""
+    assert isinstance(found, Val), found
+    last = maximum(_number(b, row.start) - 1, ZERO)
+    return b.map(found.shape, lambda i: minimum(b.at(found, i), last), [found])
 
 
 def _mean(b: Builder, node: Node, x: Val, rows: Sequence[Row]) -> Val:
@@ -288,7 +301,7 @@ def _sliced(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
     (row,) = rows
     steps = b.arg(4)
     if steps is not None and b.elements(steps) != [ONE]:
-        raise _needs(b, row)
+        raise needs(b, row)
     first, last = ([Const(node.attr(name)[0])] if name in node.attrs else b.elements(b.input(k))
                    for k, name in ((1, "starts"), (2, "ends")))
     return _run_of(b, b.input(0), row.axis, _number(b, row.start), first[0], last[0])
@@ -343,7 +356,7 @@ def _reshaped(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
     to = _asked(node, b, x, row)
     counted = [k for k, d in enumerate(to) if loaded(d)]
     if len(rows) > 1 or len(counted) != 1:
-        raise _needs(b, row)
+        raise needs(b, row)
     (k,) = counted
     here = [simplify(prod(s, start=ONE)) for s in (
         x.shape[:axis], to[:k], x.shape[axis + 1:], to[k + 1:])]
@@ -355,7 +368,7 @@ def _reshaped(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
         b.met = Found((Row(node.outputs[0], k, row.start, row.places),))
         return b.move(x, shape, source_index(x.shape, shape))
     if not (same(here[0], ONE) and same(here[1], ONE)):
-        raise _needs(b, row)
+        raise needs(b, row)
     return _lined_up(b, x, axis, to, k, n)
 
 

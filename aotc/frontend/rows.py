@@ -43,7 +43,8 @@ _ITEMS = frozenset("""
 _FOLDS = {"ReduceSum": "sum", "ReduceL1": "sum", "ReduceL2": "sum", "ReduceSumSquare": "sum",
           "ReduceLogSum": "sum", "ReduceMean": "sum", "ReduceProd": "prod", "ReduceMax": "max",
           "ReduceMin": "min", "ReduceLogSumExp": "max", "ArgMax": "max", "ArgMin": "min",
-          "Softmax": "max", "LogSoftmax": "max", "MatMul": "sum", "Gemm": "sum", "Einsum": "sum",
+          "Softmax": "max", "LogSoftmax": "max", "Hardmax": "max",
+          "MatMul": "sum", "Gemm": "sum", "Einsum": "sum",
           "TopK": "max", "NonZero": "sum", "Compress": "sum", "CumSum": "sum", "CumProd": "prod",
           "NonMaxSuppression": "max"}
 
@@ -208,7 +209,7 @@ _SEVERAL: dict[str, Rule] = {
 
 def _folded(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:
     """A fold along the rows' axis, or along others."""
-    if n.op in ("Softmax", "LogSoftmax"):
+    if n.op in ("Softmax", "LogSoftmax", "Hardmax"):
         axis = n.attr("axis", -1 if n.opset >= 13 else 1) % rank
         over = {axis} if n.opset >= 13 else set(range(axis, rank))
         folds = (row,) if row.axis in over else ()
@@ -223,8 +224,7 @@ def _folded(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:
         return None
     axes = {a % rank for a in found}
     if row.axis in axes:
-        last = n.op in ("ArgMax", "ArgMin") and n.attr("select_last_index", 0)
-        return None if last else Found(folds=(row,))
+        return Found(folds=(row,))
     before = 0 if n.attr("keepdims", 1) else sum(a < row.axis for a in axes)
     return made_row(n, row.axis - before, row)
 

@@ -7,6 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import aotc
 from aotc.errors import UnsupportedError
+from aotc.runtime.status import IndexFault
 
 F = np.float32
 CONSTS = {"most": np.array(3), "overlap": np.array(0.5, F), "least": np.array(0.2, F),
@@ -72,10 +73,25 @@ def test_a_bound_call_has_the_room_and_the_count(compiled):
 
 
 @pytest.mark.parametrize("after", (
-    ("ReverseSequence", ["places", "first"], ["y"], {"time_axis": 1, "batch_axis": 0}),
-    ("MatMul", ["places", "first"], ["y"], {})))
+    ("Unique", ["places"], ["y"], {}), ("Unique", ["places"], ["y"], {"axis": 1})))
 def test_what_depends_on_how_many_there_are_is_refused(tmp_path, after):
     nodes = [NODES[0], after]
     with pytest.raises(UnsupportedError, match="needs to know how many"):
         aotc.compile(model_of(nodes, ["y"], {"x": IMAGE["x"]}), tmp_path / "b", target="c")
     assert not (tmp_path / "b").exists()
+
+
+def test_places_that_are_computed_with(tmp_path):
+    """Behind the elements that there are lies a zero, which a sum may move out of the table."""
+    nodes = [NODES[0], ("Add", ["places", "one"], ["more"], {}),
+             ("Gather", ["table", "more"], ["y"], {})]
+    model = model_of(nodes, ["y"], {"x": IMAGE["x"], "table": (TensorProto.FLOAT, [5])})
+    ours = aotc.compile(model, tmp_path / "b", name="m", target="c").load(threads=1)
+    theirs = onnxruntime.InferenceSession(model.SerializeToString())
+    for last in (1, 2, 3):
+        x = np.zeros((4, 3), F)
+        x[:last, 1] = 1
+        feeds = {"x": x, "table": np.arange(5, dtype=F)}
+        np.testing.assert_array_equal(ours.run(feeds)["y"], theirs.run(None, feeds)[0])
+    with pytest.raises(IndexFault):
+        ours.run({"x": np.eye(7, 7, dtype=F), "table": np.arange(5, dtype=F)})

@@ -9,6 +9,7 @@ from functools import reduce
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.bags import folds_of_bags
 from aotc.frontend.building import stored
+from aotc.frontend.building.bodies import attempt
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.counted import counted
 from aotc.frontend.building.data_axes import choose_axes
@@ -17,6 +18,8 @@ from aotc.frontend.building.half import call
 from aotc.frontend.building.registry import Build, lookup
 from aotc.frontend.building.rules import OUTSIDE
 from aotc.frontend.building.values import Absent, Result, Sequence, Val, Value
+from aotc.frontend.counted_axes import along_axes, has_numbers
+from aotc.frontend.counted_forms import by_form
 from aotc.frontend.counted_rows import along_rows, meet
 from aotc.frontend.fold_norm import fold_batch_norm
 from aotc.frontend.graph import Graph, Node, shorten, show_type
@@ -25,6 +28,7 @@ from aotc.frontend.read.definitions import by_definition
 from aotc.frontend.read.identifiers import Names
 from aotc.frontend.read.validate import LARGEST
 from aotc.frontend.refusals import UNKNOWN, is_unknown, parts_of, raise_refused, unknown
+from aotc.frontend.row_values import Found
 from aotc.frontend.settled import enter_settled
 from aotc.ir.bundle import Part
 from aotc.ir.dtypes import CHARS, DTYPES, TEXT
@@ -128,8 +132,7 @@ def _run_nodes(graph: Graph, b: Builder, enough: Callable[[Builder], bool] | Non
 def _run_node(node: Node, b: Builder) -> None:
     """Build one node and enter the Vals of its outputs."""
     b.node = node
-    b.met = meet(node, b)
-    out = _call(node, b)
+    out = _followed(node, b)
     vals = out if isinstance(out, tuple) else (out,)
     made = {name: v for name, v in zip(node.outputs, vals) if name and v is not None}
     if any(name not in made for name in node.outputs if name):
@@ -138,8 +141,36 @@ def _run_node(node: Node, b: Builder) -> None:
     b.env.update(made)
     for name in filter(b.graph.ranks.__contains__, made):
         _check_rank(b, made[name], b.graph.ranks[name])
-    for row in b.met.rows:
-        b.rows[row.tensor] = (*b.rows.get(row.tensor, ()), row)
+
+
+def _followed(node: Node, b: Builder) -> Result:
+    """The node's Vals, by a rule of its operator for rows that data counts; or whatever it is, with
+    symbols for their numbers of elements."""
+    def by_rule() -> Result | None:
+        met = meet(node, b)
+        if met is None:
+            return None
+        b.met = met
+        out = _call(node, b)
+        for row in b.met.rows:
+            b.rows[row.tensor] = (*b.rows.get(row.tensor, ()), row)
+        b.met = Found()
+        return out
+
+    def by_symbols() -> Result:
+        b.met = Found()
+        out = by_form(node, b, _call)
+        return along_axes(node, b, _call) if out is None else out
+    if not b.counts or not has_numbers(b, node):
+        out = by_rule()
+        return by_symbols() if out is None else out
+    ruled = attempt(b, by_rule)
+    if not isinstance(ruled, UnsupportedError):
+        return by_symbols() if ruled is None else ruled
+    try:
+        return by_symbols()
+    except UnsupportedError:
+        raise ruled from None
 
 
 def _check_rank(b: Builder, v: Value, declared: abc.Sequence[int | str | None]) -> None:

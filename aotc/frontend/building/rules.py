@@ -64,6 +64,8 @@ class Rules:
         self.asked: dict[str, str] = {}  # nodes that a bound would do for -> how to give it
         # what data counts: (their number [], room for so many, the node that they come from)
         self.counts: list[tuple[Val, Expr, Node]] = []
+        # place in counts of a number that others determine -> it, of loads of what data says
+        self.derived: dict[int, Expr] = {}
         self.rows: dict[str, tuple[Row, ...]] = {}  # tensor -> its axes that data counts
         self.met = Found()  # what the node being built makes of them
         self.rounds: tuple[Sym, ...] = ()  # of the loops around what is being built

@@ -1,0 +1,220 @@
+"""Any operator along axes of which data says how many elements there are (``frontend/rows.py``).
+Its function builds it for an extent that a symbol stands for, as along a free dimension.
+In what it made the symbol becomes the number of elements that there are where its value counts, and
+the room for them where memory is laid out.  Folds leave out what lies behind the number, places
+that depend on it stay inside, and an extent of a result that the symbol decides is a number of
+elements itself."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.declared import expect
+from aotc.frontend.building.values import SMALL, Result, Val, Value
+from aotc.frontend.counted_steps import Unbounded, Written
+from aotc.frontend.graph import Node, shorten
+from aotc.frontend.refusals import Refusal
+from aotc.frontend.row_values import Row
+from aotc.ir.dtypes import is_float
+from aotc.ir.expr import (
+    Const,
+    Expr,
+    Load,
+    Sym,
+    Where,
+    any_of,
+    compare,
+    leaves,
+    loads,
+    maximum,
+    minimum,
+    substitute,
+)
+from aotc.ir.program import Step
+from aotc.ir.simplify import same, simplify, upper
+
+Call = Callable[[Node, Builder], Result]
+ZERO, ONE = Const(0), Const(1)
+INSTEAD = ("element-wise operators, sums, products, convolutions, pools, norms, recurrent layers "
+           "and what moves elements may follow: write it as those, or cut the model in front of it")
+
+
+def along_axes(node: Node, b: Builder, call: Call, shapes: bool = False) -> Result:
+    """The node's Vals, whose numbers of elements are entered; ``shapes``: only those are wanted,
+    and nothing is computed.  UnsupportedError where its operator does not take a free extent there,
+    or what it makes is no tensor expression."""
+    symbols = _Symbols(b)
+    inner = symbols.renamed(node)
+    steps, checks, counts = len(b.steps), set(b.checks), len(b.counts)
+    limits, equal = len(b.limits), set(b.equal)
+    try:
+        made = call(inner, b)
+    except Refusal as err:
+        b.node = node
+        raise symbols.refused(err.what, err.instead) from None
+    b.node = node
+    written = Written(b, symbols.numbers, symbols.rooms)
+    new, b.steps[steps:] = b.steps[steps:], []
+    b.limits[limits:] = [x for x in b.limits[limits:] if x.sym.name not in symbols.names]
+    for pair in set(b.equal) - equal:
+        if any(symbols.used(e) for e in pair):
+            del b.equal[pair]
+    rules = [(c, b.checks.pop(c)) for c in list(b.checks) if c not in checks and symbols.used(c)]
+    try:
+        for total, extent, maker in b.counts[counts:]:
+            b.counts[counts:] = [(total, written.room(extent), maker)]
+        for cond, why in rules:
+            symbols.demand(cond, why, written)
+        for step in written.steps(new):
+            if shapes:
+                _dropped(b, step)
+            else:
+                b.append(step)
+        vals = made if isinstance(made, tuple) else (made,)
+        out = tuple(symbols.entered(node, k, v, written) for k, v in enumerate(vals))
+    except Unbounded as err:
+        raise symbols.refused(str(err), INSTEAD) from None
+    if isinstance(made, tuple):
+        return out
+    assert out[0] is not None, node
+    return out[0]
+
+
+class _Symbols:
+    """The symbols that stand for the numbers of elements among a node's inputs."""
+
+    def __init__(self, b: Builder) -> None:
+        self.b = b
+        self.of: dict[int, Sym] = {}  # number of Builder.counts -> its symbol
+        self.numbers: dict[Sym, Expr] = {}
+        self.rooms: dict[Sym, Expr] = {}
+
+    @property
+    def names(self) -> set[str]:
+        return {s.name for s in self.numbers}
+
+    def used(self, e: Expr) -> bool:
+        return not leaves(e).isdisjoint(self.numbers)
+
+    def symbol(self, start: int) -> Sym:
+        if start not in self.of:
+            total, room, maker = self.b.counts[start]
+            sym = Sym(f"elements_{start}_of_{maker.label}", 0, upper(room))
+            self.of[start] = sym
+            self.numbers[sym], self.rooms[sym] = self.b.load(total, ()), room
+        return self.of[start]
+
+    def refused(self, what: str, instead: str) -> Exception:
+        """The refusal of the current node, which names those that the numbers come from."""
+        makers = dict.fromkeys(self.b.counts[start][2] for start in self.of)
+        names = " and ".join(f"{shorten(n.label)!r} ({n.op})" for n in makers)
+        return self.b.unsupported(f"it needs to know how many elements {names} gives, which data "
+                                  f"says: {what}", instead)
+
+    def renamed(self, node: Node) -> Node:
+        """The node, its inputs with symbols in the place of numbers of elements."""
+        b, names = self.b, {}
+        for i in dict.fromkeys(node.inputs):
+            v = b.env[i] if i else None
+            seen = self.seen(i, v) if isinstance(v, Val) else v
+            if seen is not v and seen is not None:
+                names[i] = f"{i}_along_{node.outputs[0]}"
+                b.env[names[i]] = seen
+        return replace(node, inputs=tuple(names.get(i, i) for i in node.inputs))
+
+    def seen(self, tensor: str, v: Val) -> Val:
+        rows = self.b.rows.get(tensor, ())
+        if rows:
+            for r in rows:
+                v = roomy(self.b, v, r)
+            shape = list(v.shape)
+            for r in rows:
+                shape[r.axis] = self.symbol(r.start)
+            return replace(v, shape=tuple(shape))
+        return self.parameter(v)
+
+    def parameter(self, v: Val) -> Val:
+        """Small integers that tell numbers of elements, told by symbols."""
+        fn, starts = v.fn, {self.b.load(t, ()): k for k, (t, *_) in enumerate(self.b.counts)}
+        if fn is None or is_float(v.dtype) or v.size is None or v.size > SMALL or v.rank > 1:
+            return v
+        points = [()] if v.rank == 0 else [(Const(k),) for k in range(v.size)]
+        found = {e for p in points for e in loads(fn(p))}
+        if not found or any(e not in starts for e in found):
+            return v
+        told: dict[Load, Expr] = {e: self.symbol(starts[e]) for e in found}
+        return replace(v, fn=lambda index: simplify(substitute(fn(index), told)))
+
+    def demand(self, cond: Expr, why: str, written: Written) -> None:
+        """The rule that a condition holds for the elements that there are; none ask for nothing."""
+        none = [compare("eq", self.numbers[s], ZERO) for s in self.numbers if s in leaves(cond)]
+        held = any_of([written.value(cond), *none])
+        assert held is not None, cond
+        what = why.split(": ", 1)[1].rsplit(": ", 1)[0] if ": " in why else why
+        expect(self.b, [(Where(held, ONE, ZERO), ONE)],
+               f"{what}, of the elements that there are (1: it holds), it is")
+
+    def entered(self, node: Node, k: int, v: Value | None, written: Written) -> Value | None:
+        """A result, with rows where numbers of elements are extents of it."""
+        b = self.b
+        if not isinstance(v, Val):
+            return v
+        wide = b.wide.get(v)
+        out = written.val(v)
+        if wide is not None:
+            b.wide[out] = written.val(wide)
+        tensor = node.outputs[k] if k < len(node.outputs) else ""
+        for axis, d in enumerate(v.shape):
+            if self.used(d) and tensor:
+                start = self.number(d, out.shape[axis], node)
+                b.rows[tensor] = (*b.rows.get(tensor, ()), Row(tensor, axis, start, False))
+        return out
+
+    def number(self, extent: Expr, room: Expr, node: Node) -> int:
+        """The place among ``Builder.counts`` of a number of elements that an extent says."""
+        b = self.b
+        own = {s: start for start, s in self.of.items()}
+        if isinstance(extent, Sym):
+            return own[extent]
+        roots = {s: b.derived.get(start, self.numbers[s]) for s, start in own.items()}
+        key = simplify(substitute(extent, roots))
+        known = next((start for start, (total, *_) in enumerate(b.counts)
+                      if key == b.derived.get(start, b.load(total, ()))), None)
+        if known is not None and same(b.counts[known][1], room):
+            return known
+        number = substitute(extent, self.numbers)
+        total = b.compute((), maximum(minimum(number, room), ZERO), tag="count")
+        b.derived[len(b.counts)] = key
+        first = next(start for s, start in own.items() if s in leaves(extent))
+        b.counts.append((total, room, b.counts[first][2]))
+        return len(b.counts) - 1
+
+
+def _dropped(b: Builder, step: Step) -> None:
+    """Forget a step that nothing reads, and its names."""
+    for out in step.outs:
+        del b.buffers[out]
+        b.known.maker.pop(out, None)
+        b.names.taken.discard(out.lower())
+
+
+def roomy(b: Builder, v: Val, row: Row) -> Val:
+    """``v`` with all the room along an axis that there is for its elements."""
+    room, own = b.counts[row.start][1], v.shape[row.axis]
+    if same(own, room):
+        return v
+    zero = Const(False if v.dtype == "bool" else 0, v.dtype)
+    return b.map((*v.shape[:row.axis], room, *v.shape[row.axis + 1:]), lambda i: Where(
+        compare("lt", i[row.axis], own), b.at(v, i), zero), [v], "room")
+
+
+def has_numbers(b: Builder, node: Node) -> bool:
+    """True if numbers of elements are extents or small integers among a node's inputs."""
+    if any(i in b.rows for i in node.inputs):
+        return True
+    symbols = _Symbols(b)
+    vals = [b.env[i] for i in node.inputs if i]
+    return any(isinstance(v, Val) and symbols.parameter(v) is not v for v in vals)
+
+
+__all__ = ["Call", "along_axes", "has_numbers", "roomy"]

@@ -1,0 +1,97 @@
+"""Operators that take axes of which data says how many elements there are without an extent that a
+symbol stands for: what lies behind the elements is as their padding for those that slide a window,
+and recurrent layers are told how many steps there are."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.symbolic import cast
+from aotc.frontend.building.values import Index, Result, Val
+from aotc.frontend.counted_axes import Call, along_axes, roomy
+from aotc.frontend.graph import Node
+from aotc.frontend.row_values import Row
+from aotc.ir.dtypes import INDEX
+from aotc.ir.expr import Const, Expr, Where, all_of, compare, minimum
+from aotc.ir.program import neutral
+from aotc.ir.simplify import same
+
+# operators that slide a window over what padding holds -> the fold that the padding does not change
+_PADDED = {"Conv": "sum", "ConvTranspose": "sum", "MaxPool": "max"}
+_RECURRENT = ("GRU", "LSTM", "RNN")
+_LENGTHS = 4  # their input that holds the steps of every batch entry
+
+
+def by_form(node: Node, b: Builder, call: Call) -> Result | None:
+    """The node's Vals, whose numbers of elements are entered; None if its operator has no form of
+    its own for such axes."""
+    rows = b.rows.get(node.inputs[0], ()) if node.inputs and not node.domain else ()
+    if not rows or any(i in b.rows for i in node.inputs[1:]):
+        return None
+    if node.op in _PADDED:
+        return _padded(node, b, call, rows)
+    return _recurrent(node, b, call, rows) if node.op in _RECURRENT else None
+
+
+def _padded(node: Node, b: Builder, call: Call, rows: Sequence[Row]) -> Val | None:
+    """What slides a window over the room, which holds padding behind the elements."""
+    given = node.attr("auto_pad", "NOTSET") in ("NOTSET", "", "VALID")
+    if not given or node.attr("output_shape") is not None or len(node.outputs) > 1 or any(
+            r.axis < 2 for r in rows):
+        return None
+    shape = along_axes(node, b, call, shapes=True)
+    v = b.tensor(node.inputs[0])
+    for r in rows:
+        v = roomy(b, v, r)
+    none = neutral(_PADDED[node.op], v.dtype)
+    if none.value or not all(r.places for r in rows):
+        v = _there(b, v, rows, none)
+    b.node = _with(node, b, 0, v)
+    made = call(b.node, b)
+    assert isinstance(made, Val) and isinstance(shape, Val), node
+    assert all(map(same, made.shape, shape.shape)), (made, shape)
+    return made
+
+
+def _there(b: Builder, v: Val, rows: Sequence[Row], none: Const) -> Val:
+    """``v``, ``none`` behind the elements that there are."""
+    def body(i: Index) -> Expr:
+        held = all_of(compare("lt", i[r.axis], b.load(b.counts[r.start][0], ())) for r in rows)
+        assert held is not None, rows
+        return Where(held, b.at(v, i), none)
+    return b.map(v.shape, body, [v, *(b.counts[r.start][0] for r in rows)], "there")
+
+
+def _recurrent(node: Node, b: Builder, call: Call, rows: Sequence[Row]) -> Result | None:
+    """A recurrent layer of as many steps as there are, in every batch entry."""
+    batch = 0 if node.attr("layout", 0) else 1
+    if len(rows) > 1 or rows[0].axis != 1 - batch:
+        return None
+    (row,) = rows
+    v = roomy(b, b.tensor(node.inputs[0]), row)
+    given = b.arg(_LENGTHS)
+    number = b.load(b.counts[row.start][0], ())
+
+    def length(i: Index) -> Expr:
+        return number if given is None else minimum(cast(INDEX, b.at(given, i)), number)
+    lengths = b.map((v.shape[batch],), lambda i: cast("i32", length(i)),
+                    [b.counts[row.start][0], *([given] if given is not None else [])], "lengths")
+    inner = _with(_with(node, b, 0, v), b, _LENGTHS, lengths)
+    b.node = inner
+    made = call(inner, b)
+    out = node.outputs[0]
+    if out:
+        axis = 1 if batch == 0 else 0
+        b.rows[out] = (*b.rows.get(out, ()), Row(out, axis, row.start, False))
+    return made
+
+
+def _with(node: Node, b: Builder, k: int, v: Val) -> Node:
+    """The node with ``v`` as its input ``k``."""
+    name = f"input_{k}_of_{next(o for o in node.outputs if o)}"
+    b.env[name] = v
+    inputs = [*node.inputs, *[""] * (k + 1 - len(node.inputs))]
+    return replace(node, inputs=(*inputs[:k], name, *inputs[k + 1:]))
+
+
+__all__ = ["by_form"]
