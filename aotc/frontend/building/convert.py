@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 
-from aotc.errors import ModelError, UnsupportedError
+from aotc.errors import AotcError, ModelError, UnsupportedError
 from aotc.frontend.bags import folds_of_bags
 from aotc.frontend.building import stored
 from aotc.frontend.building.bodies import attempt
@@ -165,7 +165,7 @@ def _followed(node: Node, b: Builder) -> Result:
         out = by_rule()
         return by_symbols() if out is None else out
     ruled = attempt(b, by_rule)
-    if not isinstance(ruled, UnsupportedError):
+    if not isinstance(ruled, AotcError):
         return by_symbols() if ruled is None else ruled
     try:
         return by_symbols()
