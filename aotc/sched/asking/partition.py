@@ -5,12 +5,13 @@ and what a merge asks is found near the two groups: time and memory of a search 
 it tries, not with the program times those.
 """
 
-from collections.abc import ItemsView, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
+from aotc.sched.model.tilegraph import ordered
 
 if TYPE_CHECKING:  # which needs this module
     from aotc.sched.judge.judge import Judge
@@ -42,20 +43,23 @@ class Changed(Generic[V]):
 @dataclass(frozen=True)
 class Partition:
     """A state of the beam.  groups: {name: Group}, None for one that has joined another; owner:
-    {compute: group name}; key: the numbers of its merged groups, as bits: equal states have equal
-    ones."""
+    {compute: group name}; ranks: {group name: number}, larger than those of the groups it reads;
+    key: the numbers of its merged groups, as bits: equal states have equal ones."""
 
     program: Program
     groups: Changed[Group | None]
     owner: Changed[str]
+    ranks: Changed[int]
     seconds: float
     key: int
 
     @staticmethod
     def of(program: Program, groups: Sequence[Group], judge: "Judge") -> "Partition":
+        """The state of ``groups``, in any order."""
         owner = {c: g.name for g in groups for c in g.computes}
+        ranks = {g.name: i for i, g in enumerate(ordered(program, groups))}
         return Partition(program, Changed({g.name: g for g in groups}), Changed(owner),
-                         sum(judge.verdict(g).seconds for g in groups), 0)
+                         Changed(ranks), sum(judge.verdict(g).seconds for g in groups), 0)
 
     def all_groups(self) -> list[Group]:
         """The Groups, in no particular order."""
@@ -76,36 +80,50 @@ class Partition:
         owner = self.owner.changed(dict.fromkeys(group.computes, group.name))
         parts = [judge.number(g.computes) for g in (a, b)]
         key = (self.key | 1 << judge.number(group.computes)) & ~(1 << parts[0] | 1 << parts[1])
-        return Partition(self.program, groups, owner, self.seconds - gain, key)
+        ranks = self.ranks.changed(self._reranked(a, b, group.name))
+        return Partition(self.program, groups, owner, ranks, self.seconds - gain, key)
 
     def _group(self, compute: str) -> Group:
         group = self.groups[self.owner[compute]]
         assert group is not None, compute  # one that has joined another owns nothing
         return group
 
-    def _cycle(self, a, b):
-        """True if a group outside lies on a path from ``a`` to ``b``: looked for from both ends at
-        once, for often one of them has no other neighbour."""
-        first, last = (self.program.position[c] for c in (a.computes[0], b.computes[-1]))
-        up = self._paths(b, a, self._sources, lambda g: self._at(g, -1) > first)
-        down = self._paths(a, b, self._sinks, lambda g: self._at(g, 0) < last)
-        return any(x or y for x, y in zip(up, down))
+    def _cycle(self, a: Group, b: Group) -> bool:
+        """True if a group outside lies on a path from ``a``, which ``b`` reads, to ``b``: looked
+        for from both ends at once, for often one of them has no other neighbour."""
+        up, down = self._paths(b, a, self._sources), self._paths(a, b, self._sinks)
+        return any(x is a or y is b for x, y in zip(up, down))
 
-    def _paths(self, start, end, step, near):
-        """For every edge from ``start`` on: True if it reaches ``end`` after another group."""
+    def _paths(self, start: Group, end: Group,
+               step: Callable[[Group], Iterator[Group]]) -> Iterator[Group | None]:
+        """The groups on the far side of every edge that leads from ``start`` by other groups,
+        between the two by rank; None in place of those that are not, and of ``end`` next to
+        ``start``.  Positions of computes would not do: a group that is entered at a late compute
+        is left at an early one."""
+        low, high = sorted((self.ranks[start.name], self.ranks[end.name]))
         todo, seen = [start], {start.name}
         while todo:
             group = todo.pop()
             for other in step(group):
-                yield other is end and group is not start
-                if other is not end and other.name not in seen and near(other):
+                between = low < self.ranks[other.name] < high
+                yield other if between or other is end and group is not start else None
+                if between and other.name not in seen:
                     seen.add(other.name)
                     todo.append(other)
 
-    def _at(self, group, end):
-        return self.program.position[group.computes[end]]
+    def _reranked(self, a: Group, b: Group, name: str) -> dict[str, int]:
+        """Ranks where they change as ``a`` and ``b`` become the group ``name``: what reaches ``b``
+        comes first, then the two, then what ``a`` reaches, all by the numbers that these had
+        (Pearce and Kelly's way to keep an order of a graph that grows)."""
+        def between(found: Iterator[Group | None]) -> list[str]:
+            return sorted({g.name for g in found if g is not None}, key=self.ranks.__getitem__)
 
-    def _sources(self, group):
+        up, down = between(self._paths(b, a, self._sources)), between(
+            self._paths(a, b, self._sinks))
+        numbers = sorted(map(self.ranks.__getitem__, (a.name, b.name, *up, *down)))
+        return dict(zip((*up, name, *down), numbers))
+
+    def _sources(self, group: Group) -> Iterator[Group]:
         """The groups that a group reads, once per edge."""
         for c in group.computes:
             for b in self.program.producer[c].inputs:
@@ -113,7 +131,7 @@ class Partition:
                 if maker is not None and self.owner[maker.outs[0]] != group.name:
                     yield self._group(maker.outs[0])
 
-    def _sinks(self, group):
+    def _sinks(self, group: Group) -> Iterator[Group]:
         """The groups that read a group, once per edge."""
         for o in group.outputs:
             for s in self.program.consumers.get(o, ()):
