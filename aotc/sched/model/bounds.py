@@ -6,10 +6,10 @@ max(max(max(oh_lo - 1, 0) * 2 - 1, 0) - 1, 0).  With every end named, each is a 
 
 from collections.abc import Sequence
 
-from aotc.ir.expr import Axis, Binary, Expr, substitute, walk
+from aotc.ir.expr import Axis, Binary, Const, Expr, substitute, walk
 from aotc.ir.plan import Bindings
 from aotc.ir.program import Program
-from aotc.ir.simplify import simplify
+from aotc.ir.simplify import lower, simplify, upper
 from aotc.sched.model.boxes import Box, Places
 from aotc.sched.model.stages import Stage
 
@@ -23,7 +23,7 @@ def name_bounds(program: Program, stages: Sequence[Stage], boxes: dict[str, Box]
     stages: in execution order; boxes: {stage name: {axis: (first, last)}}; places: {scratch buffer:
     ((first, size) per dimension)}; lets: ((Axis, expression) ...), each after those it uses.
     """
-    names: dict[Expr, Axis] = {}
+    names: dict[Expr, Expr] = {}
     lets: list[tuple[Axis, Expr]] = []
     taken: set[str] = set()
 
@@ -40,14 +40,27 @@ def name_bounds(program: Program, stages: Sequence[Stage], boxes: dict[str, Box]
                     name += "_"
                 taken.add(name)
                 inner = short(e)  # what of it has names already: other chains meet it in this form
-                names[e] = names[inner] = Axis(name, a.extent)
-                lets.append((names[e], simplify(inner)))
+                below, extent = _room(e, a)
+                bound = Axis(name, extent)
+                names[e] = names[inner] = simplify(bound - below)
+                lets.append((bound, simplify(inner + below)))
     if not lets:
         return (), boxes, places
     boxes = {s: {a: (simplify(short(lo)), simplify(short(last)))
                  for a, (lo, last) in box.items()} for s, box in boxes.items()}
     places = {b: tuple((simplify(short(lo)), n) for lo, n in dims) for b, dims in places.items()}
     return tuple(lets), boxes, places
+
+
+def _room(end: Expr, a: Axis) -> tuple[int, Expr]:
+    """(what is added to the end of a box of ``a``, extent of its name): a box that may be empty,
+    because nobody reads of the stage what a tile has of others, may begin behind the last point,
+    and may end before the first."""
+    least, most, extent = lower(end), upper(end), a.extent
+    if not isinstance(extent, Const) or least is None or most is None:
+        return 0, extent  # with symbols, nothing is said of empty boxes
+    below = max(0, -least)
+    return below, Const(max(int(extent.value), most + 1) + below)
 
 
 def _clamp(e: Expr) -> bool:
