@@ -10,7 +10,9 @@ from dataclasses import replace
 from statistics import geometric_mean
 from typing import Any
 
+from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, layout_from_json
+from aotc.ir.category import PRODUCTS
 from aotc.ir.expr import Const
 from aotc.ir.program import Compute, Program, Step
 from aotc.ir.schedule import Group, Schedule, code_of
@@ -94,7 +96,7 @@ class Prices:
         if not isinstance(step, Compute):
             return (self.target.machine.launch,) * len(self._targets)
         inside, free = self._at(schedule, extents)
-        if not inside.producer.keys() >= set(group.computes):
+        if not as_decided(inside, group, self.target):
             return (self.target.machine.launch,) * len(self._targets)
         key = self._asked(schedule, group, extents, free)
         if key not in self._seconds:
@@ -185,6 +187,22 @@ def ends_unknown(s: Stage, group: Group, target: Target) -> bool:
     return f is not None and not all(isinstance(a.extent, Const) for a in f.m)
 
 
+def as_decided(inside: Program, group: Group, target: Target) -> bool:
+    """True if a group has the stages that its rows and loops are of in a Program for some extents
+    too: all its computes, and products where rows multiply.  Numbers in the place of symbols decide
+    conditions, so that nobody reads some computes then, and a factor of a sum may be one element
+    for all of it (a signal of one sample, padded by its mirror image)."""
+    if not inside.producer.keys() >= set(group.computes):
+        return False
+    try:
+        stages = group_stages(inside, group)
+    except ScheduleError:
+        return False
+    return any(group.anchor in s.computes for s in stages) and all(s.name in group.loops and (
+        target.row(group.ukernel[s.name]).category not in PRODUCTS
+        or factors_for(s, group.loops[s.name]["lanes"]) is not None) for s in stages)
+
+
 def in_registers(s: Stage, target: Target) -> bool:
     """True if sums are short enough to be written out where they are used."""
     terms = 1
@@ -193,5 +211,5 @@ def in_registers(s: Stage, target: Target) -> bool:
     return terms <= target.tuning.inline_sum
 
 
-__all__ = ["Local", "Prices", "ends_unknown", "group_seconds", "in_registers",
+__all__ = ["Local", "Prices", "as_decided", "ends_unknown", "group_seconds", "in_registers",
            "tails_of"]

@@ -15,7 +15,7 @@ from math import prod
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.sched.cost.decided import aligned_products
-from aotc.sched.dynamic.predict import ends_unknown, in_registers
+from aotc.sched.dynamic.predict import as_decided, ends_unknown, in_registers
 from aotc.sched.dynamic.typical_calls import spread_calls
 from aotc.sched.dynamic.vote import ALPHA
 from aotc.sched.model.size import row_tails
@@ -51,7 +51,7 @@ def _asked(program: Program, target: Target, g: Group) -> tuple[str, ...]:
 def _decided(inside: Sequence[Program], target: Target, g: Group,
              asked: Sequence[str]) -> Group:
     gains = dict.fromkeys(asked, 0.0)
-    for program in inside:
+    for program in (p for p in inside if as_decided(p, g, target)):
         stages = group_stages(program, g)
         model = group_model(program, g, tuning=target.tuning)
         boxes = model.boxes(model.variables(g.tile))

@@ -237,7 +237,8 @@ def _group_stages(program, group):
     stages = [_fold_stage(group, folds[f], outs, inline, stored, faults)
               for f, outs in mains.items()]
     stages += _map_stages(maps, inline)
-    stages = _needed([_without_own_loads(s, group, faults) for s in stages], group)
+    axes = {o: c.axes for c in computes for o in c.outs}
+    stages = _needed([_without_own_loads(s, axes, group, faults) for s in stages], group)
     made = {o for c in computes for o in c.outs} - stored
     faults += [f"group {group.name}: {s.name} reads {b}, which another stage computes; keep {b} "
                "in scratch or store it" for s in stages
@@ -278,29 +279,31 @@ def merge_stages(program: Program, a: Group, b: Group, group: Group) -> None:
     program.memo[key] = _ordered(parts, group)
 
 
-def _without_own_loads(stage, group, faults):
+def _without_own_loads(stage, axes, group, faults):
     """An output's value that reads another output of the same stage takes its value instead: the
-    points are the same, and when which of them is stored does not matter."""
+    points are the same, and when which of them is stored does not matter.  axes: {buffer: the axes
+    it was computed along}."""
     own = {o.buffer: o for o in stage.outputs}
     if not any(n.buffer in own for o in stage.outputs for n in loads(o.value)):
         return stage
-    where = f"group {group.name}: {stage.name}"
-    return replace(stage, outputs=tuple(
-        replace(o, value=_with_own_values(o.value, own, where, faults)) for o in stage.outputs))
 
+    def with_own_values(e):
+        return rewrite(e, visit)
 
-def _with_own_values(e, own, where, faults):
     def visit(node):
         if not isinstance(node, Load) or node.buffer not in own:
             return None
         o = own[node.buffer]
-        if all(same(i, j) for i, j in zip(node.index, o.index)):
-            return _with_own_values(o.value, own, where, faults)
-        faults.append(f"{where} reads {node}, which its own loops compute "
+        if all(same(i, j) or same(a.extent, Const(1))
+               for i, j, a in zip(node.index, o.index, axes[o.buffer])):
+            return with_own_values(o.value)
+        faults.append(f"group {group.name}: {stage.name} reads {node}, which its own loops compute "
                       f"at [{', '.join(map(show, o.index))}]; store {node.buffer} in an earlier "
                       "group")
         return None
-    return rewrite(e, visit)
+
+    return replace(stage, outputs=tuple(
+        replace(o, value=with_own_values(o.value)) for o in stage.outputs))
 
 
 def _fold_stage(group, main, outs, inline, stored, faults):
