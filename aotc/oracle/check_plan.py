@@ -246,7 +246,8 @@ class _Kernel:
             self.fault(f"{call.lines()[0]}: other extents than its tensors have")
 
     def copy(self, c: Copy, scope: Scope | None = None) -> None:
-        """Both boxes of a copy, where it copies anything."""
+        """Both boxes of a copy: their ends, where it copies anything, and always the place where
+        they begin, which an engine is told."""
         scope = scope or self.scope
         runs = tuple(f for n in c.extents for f in _copies_some(n))
         for box in (c.to, c.source):
@@ -254,7 +255,7 @@ class _Kernel:
             for n, step in zip(c.extents, box.strides):
                 last = last + (n - 1) * step
             self.known(scope, last, "a box")
-            self.access(scope, box.buffer, box.offset, f"first of {box}", runs)
+            self.access(scope, box.buffer, box.offset, f"first of {box}")
             self.access(scope, box.buffer, last, f"last of {box}", runs)
 
     def contract(self, c: Contract) -> None:

@@ -1,7 +1,7 @@
 """Models from ONNX to the simulated accelerator."""
 
 import pytest
-from small_models import conv_stack, dense, embedding, running_sum, together, u_net
+from small_models import conv_stack, dense, embedding, fire_stack, running_sum, together, u_net
 
 from aotc.tools.verify import verify
 
@@ -10,6 +10,7 @@ MODELS = {
     "images, smaller and larger": lambda: u_net(8),
     "rows": lambda: together([dense(), embedding()]),
     "rounds": running_sum,
+    "work items that have nothing of one of two parts": fire_stack,
 }
 
 

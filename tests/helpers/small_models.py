@@ -110,6 +110,21 @@ def u_net(size=16, channels=(4, 6), seed=0):
                       {"y": (TensorProto.FLOAT, [1, 2, *shape[2:]])}, made.tensors)
 
 
+def fire_stack(size=13, channels=(16, 64), given=64, count=2, seed=0):
+    """y of x f32[1, given, size, size]: a 1x1 convolution that narrows, a 1x1 and a 3x3 one of that
+    side by side along the channels, ``count`` times."""
+    made, x, shape = _Layers(seed), "x", [1, given, size, size]
+    narrow, wide = channels
+    for i in range(count):
+        s = made.conv(x, f"narrow{i}", given, narrow, kernel=1)
+        parts = [made.conv(s, f"one{i}", narrow, wide, kernel=1),
+                 made.conv(s, f"three{i}", narrow, wide)]
+        x = made.add("Concat", parts, "y" if i + 1 == count else f"cat{i}", axis=1)
+        given = 2 * wide
+    return make_model(made.nodes, {"x": (TensorProto.FLOAT, shape)},
+                      {"y": (TensorProto.FLOAT, [1, given, size, size])}, made.tensors)
+
+
 def conv_stack(size=24, channels=(4, 6), seed=0):
     """y of x f32[1, 3, size, size]: two convolutions and a pool per level."""
     made, x, given = _Layers(seed), "x", 3
