@@ -1,5 +1,6 @@
-"""Results of an If of which data says how many elements they have: as many as those of the branch
-that runs.  Both are computed, with room for the most that either may have."""
+"""Elements that data counts in sub-graphs.  Results of an If have as many as those of the branch
+that runs: both are computed, with room for the most that either may have.  States of a Loop keep
+the number that they have."""
 
 from collections.abc import Sequence
 
@@ -7,6 +8,7 @@ from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.calls import expect_count
 from aotc.frontend.building.declared import Count, number_along, room
 from aotc.frontend.building.values import Index, Val, Value
+from aotc.frontend.graph import Body, shorten
 from aotc.frontend.row_values import Row
 from aotc.ir.expr import Const, Expr, Where, all_of, compare, maximum
 from aotc.ir.simplify import same, simplify
@@ -42,6 +44,23 @@ def counted_either(b: Builder, cond: Val, vals: Sequence[Value], tensors: Sequen
                  [cond, x, y], out=out)
 
 
+def one_round(b: Builder, body: Body, vals: Sequence[Value], tag: str = "") -> tuple[Value, ...]:
+    """``Builder.inline`` of a Loop's body: states have as many elements after it as before."""
+    states = b.node.inputs[2:]
+    made = [f"{o}_left" for o in body.outputs]
+    outs = b.inline(body, vals, tag, made, ("", "", *states))
+    rows = [{(r.axis, r.start) for r in b.rows.pop(name, ())} for name in made]
+    for k, found in enumerate(rows):
+        state = states[k - 1] if 0 < k <= len(states) else ""
+        if found != {(r.axis, r.start) for r in b.rows.get(state, ())}:
+            what = "a state" if state else "a result"
+            raise b.unsupported(
+                f"a sub-graph with {what} {shorten(body.outputs[k])!r} that has as many elements "
+                "as data says, another number in each round",
+                "pad it to a fixed number of them inside (Pad, or Concat and Slice)")
+    return outs
+
+
 def _extent(b: Builder, holds: Expr, vals: Sequence[Val], tensors: Sequence[str],
             rows: Sequence[Row | None], axis: int, out: int) -> Expr:
     """The extent of the result along an axis, whose number of elements is told where data says
@@ -64,4 +83,4 @@ def _extent(b: Builder, holds: Expr, vals: Sequence[Val], tensors: Sequence[str]
     return count.extent
 
 
-__all__ = ["counted_either"]
+__all__ = ["counted_either", "one_round"]

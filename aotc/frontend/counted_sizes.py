@@ -4,7 +4,6 @@ number proves, or its bound says, or else the largest extent of an input."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import reduce
 
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.calls import expect_count
@@ -21,7 +20,7 @@ from aotc.frontend.building.declared import (
 from aotc.frontend.building.values import At, Index, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.tensors.ops_slice import BORDERS, borders
-from aotc.frontend.ranges import most_of, range_of
+from aotc.frontend.ranges import capacity, most_of, range_of
 from aotc.frontend.row_values import Found, Row
 from aotc.ir.expr import Const, Expr, Where, all_of, compare, loads, maximum, minimum
 from aotc.ir.simplify import lower, same, simplify
@@ -92,12 +91,6 @@ def room_for(b: Builder, e: Expr, axis: int, out: int = 0) -> Count | None:
     known = room(b, [(out, axis)], roomed(b, e) if most is None else most)
     count = known or room(b, [(out, axis)], capacity(b))
     return count and replace(count, limited=True, guess=known is None)
-
-
-def capacity(b: Builder) -> Expr | None:
-    """The largest extent of an input, which has room for what nothing bounds."""
-    dims = dict.fromkeys(d for t in b.graph.inputs for d in t.shape)
-    return simplify(reduce(maximum, dims)) if dims else None
 
 
 def _start_of(b: Builder, e: Expr) -> int | None:
@@ -211,4 +204,4 @@ def _bordered(b: Builder, mode: str, before: Expr, after: Expr, n: Expr, extent:
 _MAKE = {"ConstantOfShape": (_constant, 0), "Expand": (_expanded, 1), "Pad": (_padded, 1)}
 SIZED = frozenset(_MAKE)
 
-__all__ = ["SIZED", "capacity", "room_for", "sized"]
+__all__ = ["SIZED", "room_for", "sized"]

@@ -5,6 +5,7 @@ the steps that compute the number, as far as every one of them keeps a range."""
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -61,6 +62,12 @@ def most_of(b: Builder, e: Expr) -> Expr | None:
     """The most that a number may be, as an expression of extents; None if nothing says."""
     hi = range_of(b, e).hi
     return None if hi is None else maximum(hi, ZERO)
+
+
+def capacity(b: Builder) -> Expr | None:
+    """The largest extent of an input, which has room for what nothing bounds."""
+    dims = dict.fromkeys(d for t in b.graph.inputs for d in t.shape)
+    return simplify(reduce(maximum, dims)) if dims else None
 
 
 class _Ranges:
@@ -251,4 +258,4 @@ _JOINED: Mapping[str, Callable[[Range, Range], Range]] = {
     "add": _added, "sub": lambda x, y: _added(x, _negated(y)), "mul": _product, "min": _least,
     "max": _largest, "floordiv": _quotient, "mod": _rest}
 
-__all__ = ["Range", "most_of", "range_of"]
+__all__ = ["Range", "capacity", "most_of", "range_of"]

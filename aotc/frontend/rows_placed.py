@@ -159,11 +159,19 @@ def _resized(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     return None if any(i in rows for i in n.inputs[1:]) else Found(moved=tuple(rows[n.inputs[0]]))
 
 
+def _carried(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
+    """States of a Loop, which keep their number of elements."""
+    if any(i in rows for i in n.inputs[:2]):
+        return None
+    return Found(tuple(Row(o, r.axis, r.start, False) for i, o in zip(n.inputs[2:], n.outputs) if o
+                       for r in rows.get(i, ())))
+
+
 PLACED: dict[str, Rule] = {
     "Gather": _gathered, "GatherND": _gathered_points, "GridSample": _sampled,
     "NonMaxSuppression": _suppressed,
     "RoiAlign": _cut_out, "Compress": _kept,
     "ScatterND": _put_in, "ScatterElements": _put_in, "Scatter": _put_in,
-    "Expand": _resized, "Pad": _resized}
+    "Expand": _resized, "Pad": _resized, "Loop": _carried}
 
 __all__ = ["PLACED"]

@@ -240,3 +240,41 @@ def test_extents_that_data_says(tmp_path):
         ours.run(feeds)
     ours = compiled(tmp_path / "said", model, dims={"n": (1, 60)}, bound={"pool": 80})
     expect(ours, theirs, feeds, "bound")
+
+
+def padded_sequence(rows, total):
+    """Rows of lengths that data says, one behind the other in a line, padded to the longest."""
+    any_of = [None, None]
+    body = helper.make_graph(
+        [node("Identity", ["going"], ["on"]), node("Gather", ["lengths", "turn"], ["n"]),
+         node("Add", ["start", "n"], ["end"]), node("Unsqueeze", ["start", "a0"], ["su"]),
+         node("Unsqueeze", ["end", "a0"], ["eu"]), node("Slice", ["x", "su", "eu", "a0"], ["row"]),
+         node("Range", ["i0", "n", "i1"], ["steps"]),
+         node("Unsqueeze", ["steps", "a1"], ["column"]),
+         node("Unsqueeze", ["turn", "a0"], ["tu"]), node("Shape", ["column"], ["like"]),
+         node("Expand", ["tu", "like"], ["rows"]),
+         node("Concat", ["rows", "column"], ["places"], axis=1),
+         node("ScatterND", ["table", "places", "row"], ["filled"])],
+        "body", [info("turn", I64, []), info("going", B, []), info("table", F, any_of),
+                 info("start", I64, [])],
+        [info("on", B, []), info("filled", F, any_of), info("end", I64, [])])
+    nodes = [
+        node("ReduceMax", ["lengths"], ["longest"], keepdims=0), node("Shape", ["lengths"], ["b"]),
+        node("Squeeze", ["b", "a0"], ["rounds"]), node("Unsqueeze", ["longest", "a0"], ["w"]),
+        node("Concat", ["b", "w"], ["size"], axis=0), node("ConstantOfShape", ["size"], ["none"]),
+        node("Loop", ["rounds", "", "none", "i0"], ["padded", "used"], "pad", body=body),
+        node("ReduceSum", ["padded", "a1"], ["sums"], keepdims=0)]
+    return model_of(nodes, {"x": (F, [total]), "lengths": (I64, [rows])},
+                    ["padded", "used", "sums"])
+
+
+@pytest.mark.parametrize("free", (False, True))
+def test_rows_of_a_loop_that_are_as_long_as_the_longest(tmp_path, free):
+    model = padded_sequence("b", "t") if free else padded_sequence(4, 14)
+    ours = compiled(tmp_path, model)
+    theirs, rng = onnxruntime.InferenceSession(model.SerializeToString()), np.random.default_rng()
+    for lengths in ((3, 0, 7, 4), (1, 1, 1, 11), *(((2,), (90, 3, 7)) if free else ())):
+        expect(ours, theirs, {"x": rng.standard_normal(14 if not free else sum(lengths), "f4"),
+                              "lengths": np.array(lengths)}, lengths)
+    with pytest.raises(ShapeError, match="ConstantOfShape.*at most the .* elements.*--bound"):
+        ours.run({"x": np.ones(14, np.float32), "lengths": np.array([15, 1, 1, 1])})

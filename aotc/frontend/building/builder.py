@@ -10,13 +10,12 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 from weakref import proxy
 
 import numpy as np
 
 from aotc.frontend.building import symbolic
-from aotc.frontend.building.declared import expected_shape, loaded, rows_left
+from aotc.frontend.building.declared import expected_shape, loaded, rows_given, rows_left
 from aotc.frontend.building.joins import WHY as BROADCAST
 from aotc.frontend.building.known import Known, without_loads
 from aotc.frontend.building.rules import Rules
@@ -416,22 +415,23 @@ class Builder(Rules):
             known = [symbolic.wrapped(e.value) if e.dtype == INDEX else e.value
                      for e in values if isinstance(e, Const)]
             if len(known) == len(values):
-                return self.const(np.array(known).astype(_numpy(body.dtype)).reshape(dims))
+                return self.const(np.array(known).astype(DTYPES[body.dtype].numpy).reshape(dims))
         return Val(shape, body.dtype, fn=at)
 
     def inline(self, body: Body, vals: abc.Sequence[Value], tag: str = "",
-               made: abc.Sequence[str] | None = None) -> tuple[Value, ...]:
-        """The Vals of a sub-graph's outputs, its inputs being ``vals``.  ``tag`` tells the steps of
-        copies apart; ``made``: tensors that get the outputs' rows, else there may be none."""
+               made: abc.Sequence[str] | None = None, given: abc.Sequence[str] = ()
+               ) -> tuple[Value, ...]:
+        """The Vals of a sub-graph's outputs, its inputs being ``vals`` with the rows of ``given``;
+        ``tag``: of its copies; ``made``: gets the outputs' rows, else there may be none."""
         self._inlined += len(body.nodes)
         if self._inlined > MOST_INLINED:
             raise self.unsupported(f"sub-graphs that unroll to over {MOST_INLINED} nodes",
                                    "shorten the loops or nest them less")
         if len(vals) != len(body.inputs):
             raise self.bad(f"a sub-graph with {len(body.inputs)} inputs is given {len(vals)}")
-        outer, env, inner, rows = self.node, self.env, self.inner, self.rows
+        outer, env, inner, rows = (self.node, self.met), self.env, self.inner, self.rows
         self.inner = (*inner, *body.nodes)
-        self.rows = {t: found for t, found in rows.items() if t not in body.inputs}
+        self.rows = rows_given(rows, body, given)
         if body not in self._bodies:
             self._bodies[body] = {k: self.constant(a, k, body.stored.get(k, ""))
                                   for k, a in body.constants.items()}
@@ -442,7 +442,7 @@ class Builder(Rules):
             self.run_node(replace(n, name=name, origin=n.origin or (n.label,)), self)
         outs = tuple(self.env[o] for o in body.outputs)
         left = rows_left(self, body, made)
-        self.node, self.env, self.inner, self.rows = outer, env, inner, {**rows, **left}
+        (self.node, self.met), self.env, self.inner, self.rows = outer, env, inner, {**rows, **left}
         return outs
 
     # ------------------------------------------------------------ shapes
@@ -493,7 +493,3 @@ def _outside(index: Index, shape: Shape) -> bool:
     """True for an index that is known to lie outside."""
     return any(isinstance(i, Const) and isinstance(d, Const) and not 0 <= i.value < d.value
                for i, d in zip(index, shape))
-
-
-def _numpy(dtype: str) -> np.dtype[Any]:
-    return DTYPES[dtype].numpy

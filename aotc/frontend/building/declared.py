@@ -2,7 +2,7 @@
 shape of its result (an extent that is 1 there instead is refused when the tensor is computed).  And
 the rule that data must give what is declared."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -156,6 +156,16 @@ def _how_to_bound(b: "Builder") -> str:
     """How to say the most elements that the current node may give."""
     name = (*b.node.origin, b.node.label)[0]
     return f"--bound {name!r}=1000 (bound={{{name!r}: 1000}})"
+
+
+def rows_given(rows: Mapping[str, tuple[Row, ...]], body: Body, given: Sequence[str]
+               ) -> dict[str, tuple[Row, ...]]:
+    """The rows that a body sees: those around it, and those of ``given`` as its inputs'."""
+    seen = {t: found for t, found in rows.items() if t not in body.inputs}
+    for name, t in zip(body.inputs, given):
+        if t in rows:
+            seen[name] = tuple(replace(r, tensor=name) for r in rows[t])
+    return seen
 
 
 def rows_left(b: "Builder", body: Body, made: Sequence[str] | None) -> dict[str, tuple[Row, ...]]:

@@ -24,6 +24,7 @@ from aotc.frontend.building.declared import Count, cleared, expect, loaded, room
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import Index, Result, Sequence, Val, Value
+from aotc.frontend.counted_branches import one_round
 from aotc.frontend.graph import Body, Node
 from aotc.frontend.loops.counting import Counted, checks_of_floats, counted, valued
 from aotc.frontend.loops.grown_lists import Grown, gathered_lists
@@ -176,7 +177,8 @@ def _behind_first(b: Builder, plan: Plan) -> list[Value]:
     found, n = plan.found, len(plan.states)
     states = [valued(b.as_tensor(v), found.counters[k].start) if k in found.counters else v
               for k, v in enumerate(plan.states)]
-    outs = b.inline(plan.body, (b.const(np.array(0)), b.const(np.array(True)), *states), "first")
+    outs = one_round(b, plan.body, (b.const(np.array(0)), b.const(np.array(True)), *states),
+                     "first")
     after = [b.as_tensor(v) for v in outs[1:]]
     rest = replace(plan, states=after[:n], most=simplify(plan.most - 1), done=1, found=replace(
         found, counters={k: replace(c, start=simplify(c.start + c.step))
@@ -209,7 +211,7 @@ def _in_rounds(b: Builder, plan: Plan) -> list[Value]:
         own = [valued(v, found.counters[k].at(turn)) if k in found.counters else given.get(k, v)
                for k, v in enumerate(states)]
         number = b.value((), lambda _: turn + plan.done)
-        outs = b.inline(plan.body, (number, b.const(np.array(True)), *own))
+        outs = one_round(b, plan.body, (number, b.const(np.array(True)), *own))
         vals = [b.as_tensor(v) for v in outs[1:]]
         return ([vals[k] for k in carried], vals[len(states):],
                 condition(b, outs[0]) if found.data else None)
@@ -258,7 +260,7 @@ def _unrolled(b: Builder, plan: Plan) -> list[Value]:
         if b.scalar(alive) is not None and not b.scalar(alive):
             break
         runs = None if rounds.known and b.scalar(alive) else _runs(b, alive, rounds, step, runs)
-        outs = b.inline(body, (b.const(np.array(step)), alive, *state), f"round{step}")
+        outs = one_round(b, body, (b.const(np.array(step)), alive, *state), f"round{step}")
         state = [new if runs is None else _kept(b, runs, new, old, f"state{k}")
                  for k, (new, old) in enumerate(zip(outs[1:], state))]
         alive = condition(b, outs[0])

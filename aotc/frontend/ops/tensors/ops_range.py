@@ -13,7 +13,7 @@ from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.numeric.ops_math import quotient
-from aotc.frontend.ranges import most_of
+from aotc.frontend.ranges import capacity, most_of
 from aotc.ir.dtypes import INDEX, is_float
 from aotc.ir.expr import (
     Binary,
@@ -127,10 +127,14 @@ def _whole(e: Expr) -> Expr:
 
 def _range_from_data(b: Builder, *vals: Val) -> Val:
     """A Range whose bounds are data: as long as declared, any other length is a fault; or with
-    room for as many as its bound says, where the caller alone takes it."""
+    room for as many as its bound says.  In a sub-graph what it meets has an extent of its own: the
+    largest of an input does without one."""
     dtype = vals[0].dtype
     first, last, by = (b.at(v, (Const(0),) * v.rank) for v in vals)
     found = room(b, [(0, 0)], _most_steps(b, first, last, by))
+    if found is None and b.inner:
+        found = room(b, [(0, 0)], capacity(b))
+        found = found and replace(found, guess=True)
     n = found.extent if found else b.declared(rank=1)[0]
     if is_float(dtype):
         length, step = cast("f64", last) - cast("f64", first), cast("f64", by)
