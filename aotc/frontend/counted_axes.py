@@ -15,7 +15,6 @@ from aotc.frontend.counted_steps import Unbounded, Written
 from aotc.frontend.graph import Node, shorten
 from aotc.frontend.refusals import Refusal
 from aotc.frontend.row_values import Row
-from aotc.ir.dtypes import is_float
 from aotc.ir.expr import (
     Const,
     Expr,
@@ -136,7 +135,7 @@ class _Symbols:
     def parameter(self, v: Val) -> Val:
         """Small integers that tell numbers of elements, told by symbols."""
         fn, starts = v.fn, {self.b.load(t, ()): k for k, (t, *_) in enumerate(self.b.counts)}
-        if fn is None or is_float(v.dtype) or v.size is None or v.size > SMALL or v.rank > 1:
+        if fn is None or v.size is None or v.size > SMALL or v.rank > 1:
             return v
         points = [()] if v.rank == 0 else [(Const(k),) for k in range(v.size)]
         found = {e for p in points for e in loads(fn(p))}
