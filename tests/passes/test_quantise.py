@@ -74,15 +74,22 @@ def scalar(m, name, value, dtype):
     return m.const(name, np.array(value, dtype))
 
 
-def product(weight="i8", zero_x=7, zero_w=0, per_channel=True, source="u8", pad=0):
+def product(weight="i8", zero_x=7, zero_w=0, per_channel=True, source="u8", pad=0, turned=False):
     """x f32[2, 4, 9] -> quantised -> convolution over 3 taps with 5 outputs -> f32[2, 5, 7]."""
     rng = np.random.default_rng(3)
     m = Maker()
     m.input("x", 2, 4, 9)
     quantised(m, "q", "x", 0.03, zero_x, source)
     low = np.iinfo(weight).min if weight == "i8" else 0
-    m.const("w", rng.integers(low, low + 256, (5, 4, 3)).astype(
-        {"i8": np.int8, "u8": np.uint8}[weight]))
+    weights = rng.integers(low, low + 256, (5, 4, 3)).astype(
+        {"i8": np.int8, "u8": np.uint8}[weight])
+    if turned:  # twice on the way
+        m.const("w_stored", weights.transpose(2, 0, 1).copy())
+        a, d, e = ax("a", 4), ax("d", 5), ax("e", 3)
+        m.step("w_half", (a, d, e), m.ref("w_stored", e, d, a))
+        m.step("w", (d, a, e), m.ref("w_half", a, d, e))
+    else:
+        m.const("w", weights)
     scalar(m, "zx", zero_x, np.int8 if source == "i8" else np.uint8)
     scalar(m, "sx", 0.03, np.float32)
     many = np.int8 if weight == "i8" else np.uint8
@@ -125,6 +132,12 @@ def test_a_convolution_sums_integers(zero_x, per_channel, pad):
         assert Const(zero_x, "u8") in set(walk(step.body))
     # corrections of constants are constants: the sum and the map that scales it are left
     assert len(new.steps) == 3
+
+
+def test_weights_that_are_moved_first_are_weights():
+    new = compared(product(turned=True), "y")
+    step, = dots(new)
+    assert {n.buffer for n in walk(step.body) if isinstance(n, Load)} & set(new.consts)
 
 
 def test_signed_activations_are_stored_with_an_offset():

@@ -12,13 +12,14 @@ identity: B. Jacob et al., Quantization and Training of Neural Networks for Effi
 Integer-Arithmetic-Only Inference, CVPR 2018, 2.3.)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf, prod
 
 import numpy as np
 
 from aotc.ir.category import Axes, factor_pairs, zero_outside
+from aotc.ir.dtypes import Array
 from aotc.ir.expr import (
     Axis,
     Binary,
@@ -26,6 +27,7 @@ from aotc.ir.expr import (
     Const,
     Expr,
     Load,
+    Sym,
     Where,
     axes_of,
     compare,
@@ -33,8 +35,19 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.program import Buffer, Compute, Program, Step, make_const, update
+from aotc.ir.program import (
+    Branch,
+    Buffer,
+    Compute,
+    Loop,
+    Program,
+    Step,
+    make_const,
+    static_shape,
+    update,
+)
 from aotc.ir.simplify import simplify, upper
+from aotc.oracle.evaluate import eval_compute
 from aotc.passes.quantised.factors import (
     RANGE,
     Quantised,
@@ -45,6 +58,7 @@ from aotc.passes.quantised.factors import (
     two_computed,
 )
 from aotc.passes.quantised.stored_bytes import stored_bytes
+from aotc.passes.regions import renamed_inputs
 
 EXACT = 1 << 24  # up to here f32 holds every integer
 _HALF = 128  # what u8 is larger than i8
@@ -57,6 +71,7 @@ def integer_products(program: Program, rows: bool = True) -> Program:
     offset of 128.  With ``rows``, if a target has some for all bytes, so are sums of products of
     two computed tensors along one axis; those columns are stored as i8, and signed rows as they
     are."""
+    program = _with_moved_weights(program)
     pairs = [m for s in program.steps if isinstance(s, Compute)
              and (m := two_computed(program, s)) is not None] if rows else []
     program = stored_bytes(program, {w.load.buffer for _, w in pairs} | {
@@ -65,6 +80,35 @@ def integer_products(program: Program, rows: bool = True) -> Program:
     for step in program.steps:
         work.steps += work.product(step) if isinstance(step, Compute) else [step]
     return update(program, steps=tuple(work.steps), buffers=work.buffers, consts=work.consts)
+
+
+def _with_moved_weights(program: Program) -> Program:
+    """Program whose constants of bytes are moved (transposed, reshaped) before it runs: weights are
+    recognised as such wherever they come from, in bodies of regions, too."""
+    consts, buffers, moved = dict(program.consts), dict(program.buffers), dict[str, Array]()
+    steps: list[Step] = []
+    for step in program.steps:
+        if isinstance(step, (Loop, Branch)):
+            steps.append(renamed_inputs(step, {}, moved) if moved else step)
+        elif isinstance(step, Compute) and _moves_bytes(step, consts) and not (
+                set(program.outputs) & set(step.outs)):
+            value = eval_compute(step, None, consts.__getitem__, {})
+            assert isinstance(value, np.ndarray), step.out  # one output
+            moved[step.out] = consts[step.out] = value
+            buffers[step.out] = make_const(step.out, value)
+        else:
+            steps.append(step)
+    return update(program, steps=tuple(steps), buffers=buffers, consts=consts) if moved else program
+
+
+def _moves_bytes(c: Compute, consts: Mapping[str, Array]) -> bool:
+    """True for a compute that gives bytes of a constant other places, no more of them."""
+    shape = static_shape(tuple(a.extent for a in c.axes))
+    return (c.fold == "none" and isinstance(c.body, Load) and c.body.dtype in RANGE
+            and c.body.buffer in consts and shape is not None
+            and prod(shape) <= consts[c.body.buffer].size
+            and set(axes_of(c.body)) <= set(c.axes)
+            and not any(isinstance(n, (Load, Sym)) for i in c.body.index for n in walk(i)))
 
 
 class _Work:
