@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 from harness import every
-from written_graphs import run
+from written_graphs import run, written
+
+import aotc
 
 RNG = np.random.default_rng(5)
 
@@ -110,3 +112,33 @@ def test_windows_of_a_signal_whose_mirror_image_is_one_sample_at_some_extents(tm
             "end": np.array([2]),
             "window": np.hanning(64).astype("f4"), "length": np.array(64),
             "mel": np.abs(normal(33, 20))}, shapes={"x": ("batch", "samples")}), 1e-3)
+
+
+def test_quotients_of_extents_below_zero(tmp_path):
+    """They truncate, as numbers and as the ends of a crop."""
+    text = """
+        size = Shape(x)
+        rows columns = Split(size; axis=0; num_outputs=2)
+        left = Sub(sixteen; rows)
+        top = Div(left; two)
+        bottom = Add(top; rows)
+        crop = Slice(table; top; bottom)
+        back = Div(left; three)
+        over = Sub(rows; five)
+        under = Sub(columns; four)
+        any = Div(over; under)
+        rest = Mod(over; three; fmod=1)
+        """
+    x = {n: normal(*n) for n in ((3, 4), (16, 1), (7, 9), (1, 6), (5, 3))}
+    constants = {"sixteen": np.array([16]), "two": np.array([2]), "three": np.array([-3]),
+                 "five": np.array([5]), "four": np.array([4]), "table": normal(16, 4)}
+    outputs = "crop", "back", "any", "rest"
+    model, _ = written(text, {"x": x[3, 4]}, constants, outputs, {"x": ("rows", "columns")})
+    net = aotc.compile(model, tmp_path / "b", target="native").load()
+    for (rows, columns), a in x.items():
+        top, over = int((16 - rows) / 2), rows - 5
+        got = net.run({"x": a})
+        np.testing.assert_array_equal(got["crop"], constants["table"][top:top + rows])
+        assert got["back"] == int((16 - rows) / -3)
+        assert got["any"] == (int(over / (columns - 4)) if columns != 4 else 0)
+        assert got["rest"] == np.fmod(over, -3)

@@ -8,9 +8,20 @@ import aotc
 
 
 def run(text, feeds, folder, constants=(), also=(), shapes=None, **options):
-    """(outputs, the reference's) of nodes written as "y z = Op(a; b; attribute=1)" lines; outputs
-    are what no node reads, and ``also``.  ``shapes``: of inputs with dynamic dimensions;
-    ``options``: of ``aotc.compile``."""
+    """(outputs, the reference's) of a model as ``written`` makes it.  ``options``: of
+    ``aotc.compile``."""
+    model, made = written(text, feeds, constants, also, shapes)
+    options = {"target": "native", "name": "net"} | options
+    got = aotc.compile(model, folder, **options).load().run(feeds)
+    with np.errstate(all="ignore"):
+        want = ReferenceEvaluator(model).run(None, feeds)
+    return [got[o] for o in made], want
+
+
+def written(text, feeds, constants=(), also=(), shapes=None):
+    """(model, names of its outputs) of nodes written as "y z = Op(a; b; attribute=1)" lines;
+    outputs are what no node reads, and ``also``.  ``feeds``: arrays as its inputs are; ``shapes``:
+    of inputs with dynamic dimensions."""
     nodes = []
     for line in text.strip().splitlines():
         outs, call = line.strip().split(" = ")
@@ -27,9 +38,5 @@ def run(text, feeds, folder, constants=(), also=(), shapes=None, **options):
                      for n, a in feeds.items()],
         [helper.make_tensor_value_info(o, TensorProto.UNDEFINED, None) for o in made],
         [numpy_helper.from_array(np.asarray(a), n) for n, a in dict(constants).items()])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    options = {"target": "native", "name": "net"} | options
-    got = aotc.compile(model, folder, **options).load().run(feeds)
-    with np.errstate(all="ignore"):
-        want = ReferenceEvaluator(model).run(None, feeds)
-    return [got[o] for o in made], want
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)],
+                             ir_version=9), made

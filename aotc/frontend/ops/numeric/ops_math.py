@@ -12,8 +12,18 @@ from aotc.frontend.building.values import At, Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.read.read_types import dtype_name, stored_name
 from aotc.ir.dtypes import CHARS, DTYPES, STORED, TEXT, is_float, is_int
-from aotc.ir.expr import Binary, Const, Expr, Unary, Where, binary, compare
-from aotc.ir.simplify import lower, simplify
+from aotc.ir.expr import (
+    Binary,
+    Const,
+    Expr,
+    Unary,
+    Where,
+    binary,
+    compare,
+    depends_on_data,
+    maximum,
+)
+from aotc.ir.simplify import lower, simplify, upper
 
 F, I, U, B = "f", "i", "u", "b"
 
@@ -128,7 +138,24 @@ def quotient(x: Expr, y: Expr) -> Expr:
         if isinstance(x, Const) and isinstance(y, Const) and y.value:
             return Const(int(math.trunc(x.value / y.value)) if abs(x.value) < 1 << 52
                          else abs(x.value) // abs(y.value) * (1 if x.value * y.value > 0 else -1))
+        if not depends_on_data(x) and not depends_on_data(y):
+            return _truncated(x, y)
     return binary("div", x, y)
+
+
+def _truncated(x: Expr, y: Expr) -> Expr:
+    """The quotient of indices of any sign in floor divisions, which bounds are known of and C has:
+    half of what a crop leaves, say, which is less than nothing where it is none."""
+    least, most = lower(y), upper(y)
+    if most is not None and most < 0:
+        return _truncated(simplify(0 - x), simplify(0 - y))
+    zero = Const(0)
+    if least is not None and least > 0:
+        return simplify(maximum(x, zero) // y - maximum(0 - x, zero) // y)
+    whole = maximum(x, 0 - x) // maximum(maximum(y, 0 - y), Const(1))
+    negative = Where(compare("lt", y, zero), whole, 0 - whole)
+    found = Where(compare("lt", x, zero), negative, Where(compare("lt", y, zero), 0 - whole, whole))
+    return simplify(Where(compare("eq", y, zero), zero, found))
 
 
 op("Div")(_binary_op(quotient, F + I + U))
@@ -143,7 +170,7 @@ def mod(node: Node, b: Builder) -> Result:
         return b.elementwise(_floor_mod, x, y)
     if not node.attr("fmod", 0) or is_float(x.dtype):
         return b.elementwise(lambda p, q: binary("mod", p, q), x, y)
-    return b.elementwise(lambda p, q: p - binary("div", p, q) * q, x, y)
+    return b.elementwise(lambda p, q: p - quotient(p, q) * q, x, y)
 
 
 def _floor_mod(p: Expr, q: Expr) -> Expr:
