@@ -18,7 +18,7 @@ from aotc.frontend.read.read_types import stored_name
 
 # Refusals that are the documented limits of aotc, by a part of the message.
 LIMITS = ("has dtype", "conversion to this dtype", "is older than 7", "a shape, axis or size",
-          "aotc does not compile", "quantisation to", "no dense numeric value")
+          "aotc does not compile", "quantisation to", "store it dense")
 # Operators whose cases hold what numpy draws.
 DRAWS = ("Bernoulli", "RandomUniformLike")
 # Cases whose outcome is noise, with the reason.

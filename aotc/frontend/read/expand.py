@@ -143,11 +143,12 @@ class _Renamed:
 
     def graph(self, graph: onnx.GraphProto, outer: Mapping[str, str]) -> None:
         """Rename in place: what a sub-graph makes itself hides what is outside."""
-        made = [i.name for i in (*graph.input, *graph.initializer)] + [
+        sparse = [t.values for t in graph.sparse_initializer]
+        made = [i.name for i in (*graph.input, *graph.initializer, *sparse)] + [
             o for n in graph.node for o in n.output if o]
         names = {k: v for k, v in outer.items() if k not in set(made)}
         self.enter(made, names)
-        for item in (*graph.input, *graph.initializer, *graph.output):
+        for item in (*graph.input, *graph.initializer, *sparse, *graph.output):
             item.name = names.get(item.name, item.name)
         nodes = [self.node(n, names) for n in graph.node]
         del graph.node[:]

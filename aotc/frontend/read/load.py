@@ -169,10 +169,14 @@ def all_tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.Te
     """Every tensor stored in a graph or a function: initializers, attributes, those of its
     sub-graphs."""
     yield from getattr(graph, "initializer", ())
+    for sparse in getattr(graph, "sparse_initializer", ()):
+        yield from (sparse.values, sparse.indices)
     for node in graph.node:
         for a in node.attribute:
             if a.HasField("t"):
                 yield a.t
+            if a.HasField("sparse_tensor"):
+                yield from (a.sparse_tensor.values, a.sparse_tensor.indices)
             yield from a.tensors
             for sub in ([a.g] if a.HasField("g") else []) + list(a.graphs):
                 yield from all_tensors(sub)

@@ -14,6 +14,7 @@ from aotc.frontend.graph import Body, Node, label_of, shorten
 from aotc.frontend.read.expand import Fresh, Key, body_of, has_definition, key_of, opsets_of
 from aotc.frontend.read.mapped import array_of, stays
 from aotc.frontend.read.read_types import codes_of, dtype_name, elem_name, stored_name
+from aotc.frontend.read.sparse import dense
 from aotc.ir.dtypes import DTYPES, TEXT, Array
 
 _NESTING = 32  # sub-graphs within sub-graphs
@@ -46,6 +47,7 @@ def reader_of(model: onnx.ModelProto) -> Reader:
 def _names(graph: onnx.GraphProto) -> set[str]:
     """Every name of a tensor in a graph and its sub-graphs."""
     out = {i.name for i in (*graph.input, *graph.output, *graph.initializer)}
+    out.update(t.values.name for t in graph.sparse_initializer)
     for node in graph.node:
         out.update(node.output)
         for a in node.attribute:
@@ -61,13 +63,16 @@ def contents(g: onnx.GraphProto, reader: Reader,
     nodes: list[Node] = []
     for proto in g.node:
         _read_node(proto, reader, depth, nodes, constants)
-    if g.sparse_initializer:
-        reader.faults.append("sparse initializers: store them dense")
     used = used_names(nodes, g) | {i.name for i in g.input}
     for t in g.initializer:
         if t.name in used:
             constants[t.name] = _constant_array(t, t.name, f"initializer {shorten(t.name)!r}",
                                                 reader)
+    for sparse in g.sparse_initializer:
+        name = sparse.values.name
+        if name in used:
+            reader.stored.pop(name, None)
+            constants[name] = dense(sparse, f"sparse initializer {shorten(name)!r}")
     return nodes, constants
 
 
@@ -181,6 +186,8 @@ def _attribute(a: onnx.AttributeProto, label: str, op: str, faults: list[str]) -
         return tuple(t.decode("utf-8", "replace") for t in a.t.string_data)
     if a.type in _TENSORS:
         return _array(a.t, what, faults)
+    if a.type == onnx.AttributeProto.SPARSE_TENSOR:
+        return dense(a.sparse_tensor, what)
     if a.type == onnx.AttributeProto.TYPE_PROTO:
         return None  # of an optional: what it may hold
     value = onnx.helper.get_attribute_value(a)
@@ -199,6 +206,8 @@ def _constant(proto: onnx.NodeProto, reader: Reader) -> Array:
     label = label_of(proto)
     if a is not None and a.name == "value":
         return _constant_array(a.t, proto.output[0], f"node {shorten(label)!r} (Constant)", reader)
+    if a is not None and a.name == "sparse_value":
+        return dense(a.sparse_tensor, f"node {shorten(label)!r} (Constant)")
     if a is not None and a.name in ("value_string", "value_strings"):
         one = a.name == "value_string"
         reader.stored[proto.output[0]] = TEXT
@@ -206,7 +215,7 @@ def _constant(proto: onnx.NodeProto, reader: Reader) -> Array:
                           f"node {shorten(label)!r} (Constant)")
     if a is not None and a.name in kinds:
         return np.array(onnx.helper.get_attribute_value(a), dtype=kinds[a.name])
-    reader.faults.append(f"node {shorten(label)!r} (Constant): no dense numeric value: make it one")
+    reader.faults.append(f"node {shorten(label)!r} (Constant): no value: give it one")
     return np.zeros((), np.float32)
 
 

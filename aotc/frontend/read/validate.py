@@ -19,8 +19,8 @@ RANK = 64  # dimensions of a tensor
 # attribute type -> the field that holds its value
 _FIELDS = {"FLOAT": "f", "INT": "i", "STRING": "s", "TENSOR": "t", "GRAPH": "g",
            "FLOATS": "floats", "INTS": "ints", "STRINGS": "strings", "TENSORS": "tensors",
-           "GRAPHS": "graphs"}
-_ONE = ("FLOAT", "INT", "STRING", "TENSOR", "GRAPH")
+           "GRAPHS": "graphs", "SPARSE_TENSOR": "sparse_tensor"}
+_ONE = ("FLOAT", "INT", "STRING", "TENSOR", "GRAPH", "SPARSE_TENSOR")
 
 
 def check_message(model: onnx.ModelProto) -> None:
@@ -78,6 +78,8 @@ def _check_graph(graph: onnx.GraphProto, depth: int) -> None:
                                "inside one another")
     for tensor in graph.initializer:
         _check_tensor(tensor, f"initializer {shorten(tensor.name)!r}")
+    for sparse in graph.sparse_initializer:
+        _check_sparse(sparse, f"sparse initializer {shorten(sparse.values.name)!r}")
     for info in (*graph.input, *graph.output):
         kind = info.type.tensor_type
         if info.type.HasField("tensor_type") and kind.HasField("shape"):
@@ -109,8 +111,16 @@ def _check_attribute(a: onnx.AttributeProto, what: str, depth: int) -> None:
         raise ModelError(f"{what} is a {kind} without a value")
     for tensor in [a.t] if kind == "TENSOR" else a.tensors:
         _check_tensor(tensor, what)
+    if kind == "SPARSE_TENSOR":
+        _check_sparse(a.sparse_tensor, what)
     for graph in [a.g] if kind == "GRAPH" else a.graphs:
         _check_graph(graph, depth + 1)
+
+
+def _check_sparse(sparse: onnx.SparseTensorProto, what: str) -> None:
+    for tensor in (sparse.values, sparse.indices):
+        _check_tensor(tensor, what)
+    _check_size(sparse.dims, sparse.values.data_type, what)
 
 
 def _check_tensor(tensor: onnx.TensorProto, what: str) -> None:
