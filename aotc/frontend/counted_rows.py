@@ -20,9 +20,9 @@ from aotc.frontend.building.declared import (
 from aotc.frontend.building.known import chosen
 from aotc.frontend.building.registry import Build, lookup
 from aotc.frontend.building.symbolic import cast
-from aotc.frontend.building.values import Index, Result, Val
+from aotc.frontend.building.values import SMALL, Entries, Index, Result, Val
 from aotc.frontend.counted_sizes import SIZED, sized
-from aotc.frontend.graph import Node, shorten
+from aotc.frontend.graph import Graph, Node, shorten
 from aotc.frontend.ops.tensors.ops_slice import INT_MAX
 from aotc.frontend.ops.tensors.reshape import source_index
 from aotc.frontend.row_values import Alike, Found, Row
@@ -55,8 +55,8 @@ def meet(node: Node, b: Builder) -> Found | None:
 
     def shape(tensor: str) -> Shape | None:
         v = b.env.get(tensor)
-        return v.shape if isinstance(v, Val) else None
-    found = after(b.graph, node, b.rows, shape)
+        return v.shape if isinstance(v, Val) else v.whole.shape if isinstance(v, Entries) else None
+    found = after(_with_known(b, node), node, b.rows, shape)
     if found is None:
         return None
     if any(r.tensor in b.graph.declared for r in found.rows):
@@ -64,6 +64,14 @@ def meet(node: Node, b: Builder) -> Found | None:
     for one in found.alike:
         _expect_alike(b, one)
     return found
+
+
+def _with_known(b: Builder, node: Node) -> Graph:
+    """The graph with the node's parameters that are known, as its constants."""
+    vals = {i: b.env.get(i) for i in node.inputs[1:] if i and i not in b.graph.initializers}
+    known = {i: a for i, v in vals.items() if isinstance(v, Val) and v.size is not None
+             and v.size <= SMALL and (a := b.known(v).array) is not None}
+    return replace(b.graph, initializers={**b.graph.initializers, **known}) if known else b.graph
 
 
 def _expect_alike(b: Builder, one: Alike) -> None:
@@ -408,5 +416,11 @@ def _lined_up(b: Builder, x: Val, axis: int, to: Sequence[Expr], k: int, n: Expr
     return b.map((*to[:k], count.extent, *to[k + 1:]), body, [x, total])
 
 
+def _length(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
+    (row,) = rows
+    return b.value((), lambda i: _number(b, row.start))
+
+
 _MOVES: dict[str, Callable[[Node, Builder, Sequence[Row]], Val]] = {
-    "Shape": _shape, "Size": _size, "Concat": _joined, "Slice": _sliced, "Reshape": _reshaped}
+    "Shape": _shape, "Size": _size, "SequenceLength": _length, "Concat": _joined,
+    "Slice": _sliced, "Reshape": _reshaped}

@@ -82,7 +82,7 @@ def _alone(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:
     """What a node makes of a row of its first input, the others being none."""
     if n.op in _SAME:
         return made_row(n, row.axis, row, n.op in ("Cast", "Identity"))
-    if n.op in ("Shape", "Size", "Reshape"):
+    if n.op in ("Shape", "Size", "Reshape", "SequenceLength"):
         return Found(moved=(row,))
     if n.op in _ITEMS and row.axis == 0:
         return made_row(n, 0, row) if len([o for o in n.outputs if o]) == 1 else None
@@ -203,8 +203,19 @@ def _joined(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
 
 
 # operators of several inputs that may be rows
+def _of_list(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
+    """The tensors of a list, joined along a new axis or one of extent 1."""
+    (row,), whole = rows[n.inputs[0]], shape(n.inputs[0])
+    fresh = n.attr("new_axis", 0)
+    if whole is None:
+        return None
+    axis = n.attr("axis") % (len(whole) - (not fresh))
+    return made_row(n, axis, row, True) if fresh or whole[1 + axis] == Const(1) else None
+
+
 _SEVERAL: dict[str, Rule] = {
-    "MatMul": _product, "Gemm": _gemm, "Concat": _joined, "Einsum": _labelled, **PLACED}
+    "MatMul": _product, "Gemm": _gemm, "Concat": _joined, "Einsum": _labelled,
+    "ConcatFromSequence": _of_list, **PLACED}
 
 
 def _folded(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:

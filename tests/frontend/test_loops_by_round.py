@@ -6,9 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from frontend_cases import by_onnxruntime, program_of, run, same
-from loop_cases import CASES
+from harness import every
+from loop_cases import CASES, F, greedy
 
 from aotc.errors import FaultError, UnsupportedError
+from aotc.frontend import load_model, read_graph, to_program
 from aotc.ir.expr import Guarded, walk
 from aotc.ir.program import Loop
 from aotc.passes.regions import all_steps
@@ -68,13 +70,41 @@ def test_conditions_on_counters_are_numbers_of_rounds():
         assert len(loop.states) == (name != "map")  # counters are arithmetic of the round
 
 
+@pytest.mark.parametrize("seed", every(range(6), 3))
+def test_states_that_grow_until_data_end_it(seed):
+    """The caller is told how long they became."""
+    for rounds, bounds in ((20, None), (3, None), (None, {"Loop_y": 40})):
+        model = greedy(rounds, seed)
+        program = to_program(read_graph(load_model(model), bounds=bounds))
+        for t in (1, 4):
+            feeds = {"x": np.full((1, t), 2), "h0": np.ones((1, t, 2), F)}
+            try:
+                wanted = by_onnxruntime(model, feeds) if rounds else by_onnxruntime(
+                    greedy(40 - t, seed), feeds)
+            except AssertionError:
+                continue
+            if not rounds and wanted[0].shape[1] == 40:
+                continue  # it never ends
+            tokens, sums, *counts = run(program, feeds)
+            n = wanted[0].shape[1]
+            assert set(map(int, counts)) == {n}
+            same([tokens[:, :n], sums[:, :n]], wanted)
+            assert not tokens[:, n:].any() and not sums[:, n:].any()
+
+
+def test_states_that_grow_need_a_bound():
+    with pytest.raises(UnsupportedError, match="each round makes longer by 1.*--bound 'Loop_y'"):
+        program_of(greedy(None))
+
+
 def test_a_refusal_says_what_the_body_does():
     case = BY_NAME["rows"]
     grows = replace(case, text=case.text.replace(
         "a = Add (s, xi)\n s2 = Tanh (a)\n row = Mul (s2, xi)",
-        "s2 = Concat <axis = 0> (s, xi)\n row = Tanh (xi)"))
-    with pytest.raises(UnsupportedError, match=r"changes f32\[2, 4\] into f32\[4, 4\]; keep what a "
-                       "round makes of one shape"):
+        "s2 = Concat <axis = 0> (s, s)\n row = Tanh (xi)").replace(
+            "float[2,4] s2", "float[?,4] s2"))
+    with pytest.raises(UnsupportedError, match=r"changes f32\[2, 4\] into f32\[4, 4\]; .*keep what "
+                       "a round makes of one shape"):
         program_of(grows.model)
     odd = replace(case, text=case.text.replace(
         "row = Mul (s2, xi)", "at = Unsqueeze (i, k0)\n row = Slice (s2, k0, at, k0)"))

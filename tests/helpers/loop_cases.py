@@ -254,3 +254,29 @@ CASES = [
         .replace("float[2,4] s)", "float s)").replace("float[2,4] s2", "float s2"),
         calls=({"t": 5}, {"t": 1}, {"t": 2})),
 ]
+
+
+GREEDY = """int64 y, float z
+{ COUNT
+  c = Constant <value: tensor = float[6,6] {TABLE}> ()
+  y, z = Loop (LEN, yes, x, h0) <body: graph = one_round (int64 i, bool more, int64[1,?] v,
+    float[1,?,2] k) => (bool go, int64[1,?] v2, float[1,?,2] k2) {
+    e = Gather (c, v)\n m = ReduceMean <axes = [1], keepdims = 0> (e)
+    a = ArgMax <axis = -1, keepdims = 1> (m)\n v2 = Concat <axis = 1> (v, a)
+    s = ReduceSum <keepdims = 0> (k)\n r = Reshape (s, three)\n r2 = Expand (r, shape)
+    k2 = Concat <axis = 1> (k, r2)\n d = Equal (a, eos)\n f = Squeeze (d)\n go = Not (f) }>
+}"""
+
+
+def greedy(rounds, seed=0):
+    """Tokens that grow until one is the last, and a cache of sums beside them."""
+    table = ",".join(map(str, np.random.default_rng(seed).standard_normal(36).round(3)))
+    count = COUNT.replace("n1 = Shape <start: int = 0, end: int = 1> (x)", """
+      three = Constant <value: tensor = int64[3] {1, 1, 1}> ()
+      shape = Constant <value: tensor = int64[3] {1, 1, 2}> ()
+      eos = Constant <value: tensor = int64[1,1] {5}> ()""" + (
+          f"most = Constant <value: tensor = int64 {{{rounds}}}> ()" if rounds else ""))
+    count = count.replace("n = Squeeze (n1, k0)", "")
+    text = GREEDY.replace("COUNT", count).replace("TABLE", table).replace(
+        "LEN", "most" if rounds else EMPTY)
+    return LoopCase("greedy", {"x": (I64, (1, "t")), "h0": (F, (1, "t", 2))}, text).model

@@ -5,6 +5,8 @@ are arithmetic of the round's, and a condition on those is a number of rounds.  
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import onnx
+
 from aotc.frontend.building.bodies import dry
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import loaded
@@ -34,6 +36,8 @@ MOST_NODES = 64  # of a body that count
 WHOLE = 1 << 24  # whole numbers up to this one are what they are in every float dtype that counts
 _FLIPPED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 _SHAPES = ("Shape", "Size")
+_CONDITIONS = frozenset("And Or Xor Not Equal Less LessOrEqual Greater GreaterOrEqual".split())
+BOOL = int(onnx.TensorProto.BOOL)
 
 
 @dataclass(frozen=True)
@@ -86,10 +90,15 @@ class _Light:
     def plain(self, name: str) -> str:
         """The tensor that a name stands for."""
         n = self.maker.get(name)
-        while n is not None and n.op == "Identity" and not n.domain:
+        while n is not None and not n.domain and (n.op == "Identity" or self.is_bool(n)):
             name = n.inputs[0]
             n = self.maker.get(name)
         return name
+
+    def is_bool(self, n: Node) -> bool:
+        """True for a Cast of a bool to one."""
+        made = self.maker.get(n.inputs[0]) if n.op == "Cast" and n.attr("to") == BOOL else None
+        return made is not None and made.op in _CONDITIONS
 
     def counters(self, same: frozenset[int]) -> dict[int, Counter]:
         starts = {k: e for k, v in enumerate(self.states)
@@ -127,8 +136,32 @@ class _Light:
         if n is not None and n.op == "And" and not n.domain:
             for i in n.inputs:
                 yield from self.parts(i)
+        elif n is not None and n.op == "If" and self.never(n.attr("else_branch")):
+            # ``a and b`` of TorchScript: b is looked at where a holds
+            yield from self.parts(n.inputs[0])
+            self.enter(n.attr("then_branch"))
+            yield from self.parts(n.attr("then_branch").outputs[0])
         elif name != self.body.inputs[1]:  # which holds in a round that runs
             yield name
+
+    def never(self, branch: Body) -> bool:
+        """True for a branch whose one result is the constant false."""
+        name = branch.outputs[0]
+        for n in reversed(branch.nodes):
+            if name in n.outputs and n.op == "Identity":
+                name = n.inputs[0]
+        held = branch.constants.get(name, self.body.constants.get(name))
+        if held is not None:
+            return held.size == 1 and not held.any()
+        v = self.b.env.get(name) if name not in self.maker else None
+        return isinstance(v, Val) and _known(self.b, v) == Const(False, "bool")
+
+    def enter(self, branch: Body) -> None:
+        """The nodes of a branch become some of the body."""
+        self.body = replace(self.body, nodes=(*self.body.nodes, *branch.nodes),
+                            constants={**self.body.constants, **branch.constants},
+                            stored={**self.body.stored, **branch.stored})
+        self.maker.update((o, n) for n in branch.nodes for o in n.outputs if o)
 
     def values(self, names: Sequence[str], own: Mapping[int, Expr]) -> dict[str, Expr]:
         """The tensors of one element that are known in each round, ``own`` being states' values:

@@ -14,6 +14,7 @@ from aotc.frontend.building.registry import op
 from aotc.frontend.building.values import Absent, Result, Sequence, Val, Value
 from aotc.frontend.counted_branches import counted_either
 from aotc.frontend.graph import Body, Node, shorten
+from aotc.frontend.loops.rounds import counts
 from aotc.frontend.ops.tensors.ops_shape import concat
 from aotc.frontend.readings import deciding, negated, read_as
 from aotc.frontend.refusals import Refusal, Undecided, check_supported
@@ -43,7 +44,7 @@ def if_op(node: Node, b: Builder) -> Result:
     if len(branches[0].outputs) != len(branches[1].outputs):
         raise b.bad("branches with {} and {} outputs".format(*(len(x.outputs) for x in branches)))
     holds = element(b, b.known(cond))
-    if loads(holds):
+    if loads(holds) or counts(holds, b.turns):
         return results(_by_data(b, cond, branches))
     if node.outputs[0] not in b.graph.readings:
         try:

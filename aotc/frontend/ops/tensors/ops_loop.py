@@ -16,6 +16,7 @@ from aotc.frontend.building.bodies import (
     Ends,
     Made,
     attempt,
+    dry,
     loop,
     varies,
 )
@@ -27,6 +28,7 @@ from aotc.frontend.building.values import Index, Result, Sequence, Val, Value
 from aotc.frontend.counted_branches import one_round
 from aotc.frontend.graph import Body, Node
 from aotc.frontend.loops.counting import Counted, checks_of_floats, counted, valued
+from aotc.frontend.loops.growing import NONE, Growth, growth, inlined, longer, with_room
 from aotc.frontend.loops.grown_lists import Grown, gathered_lists
 from aotc.frontend.ops.tensors.ops_control import (
     FEW,
@@ -39,10 +41,10 @@ from aotc.frontend.ops.tensors.ops_control import (
 from aotc.frontend.ops.tensors.ops_sequence import joined
 from aotc.frontend.ops.tensors.ops_shape import concat
 from aotc.frontend.ops.tensors.ops_slice import INT_MAX
+from aotc.frontend.refusals import Refusal
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import Binary, Const, Expr, Unary, Where, compare, maximum, minimum
-from aotc.ir.program import static_shape
-from aotc.ir.simplify import simplify
+from aotc.ir.simplify import same, simplify
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,10 @@ def _with_lists(b: Builder, node: Node, grown: Grown) -> list[Value]:
     own = iter(made[:len(plan.states)])
     rows = made[len(made) - len(grown.lists):]
     first = {k: b.env[node.inputs[2 + k]] for k in grown.lists}
+    for k, v in first.items():
+        if node.outputs[k] in b.rows and str(v) != str(Sequence(())):
+            raise b.unsupported("a list that is not empty, which data say how many are appended to",
+                                "begin with an empty one")
     lists = {k: joined(b, v, b.as_tensor(r)) for (k, v), r in zip(first.items(), rows)
              if isinstance(v, Sequence)}
     states = [lists[k] if k in lists else next(own) for k in range(len(node.inputs) - 2)]
@@ -166,8 +172,25 @@ def _region(b: Builder, plan: Plan) -> list[Value]:
         if not isinstance(later, AotcError):
             return later
     if isinstance(made, AotcError):
-        raise made
+        growing = dry(b, lambda: growth(b, plan.body, plan.states)) or NONE
+        if not growing or plan.listed:
+            raise made
+        grown = attempt(b, lambda: _in_rounds(b, plan, growing))
+        if not isinstance(grown, AotcError):
+            return grown
+        if plan.most is None and not plan.whole:
+            raise grown  # which asks for a bound
+        raise _both(b, made, grown)
     return made
+
+
+def _both(b: Builder, made: AotcError, grown: AotcError) -> AotcError:
+    """Why a state that grows is none, and what in the body does not go on with one that does."""
+    if not isinstance(made, Refusal) or not isinstance(grown, Refusal):
+        return made
+    return b.unsupported(f"{made.what}; a state that grows by as much in each round is followed, "
+                         f"but for node {grown.label!r} ({grown.op}): {grown.what}",
+                         made.instead)
 
 
 def _behind_first(b: Builder, plan: Plan) -> list[Value]:
@@ -190,19 +213,17 @@ def _behind_first(b: Builder, plan: Plan) -> list[Value]:
                          for k, (row, v) in enumerate(zip(rows, made[n:])))]
 
 
-def _in_rounds(b: Builder, plan: Plan) -> list[Value]:
-    """The Loop's results as those of a region."""
+def _in_rounds(b: Builder, plan: Plan, growing: abc.Mapping[int, Growth] = NONE) -> list[Value]:
+    """The Loop's results as those of a region; ``growing``: states that rounds make longer."""
     if plan.listed:
         raise varies(b, "a loop that carries a sequence")
     if plan.most is None and not plan.found.data and not plan.asked:
         raise b.unsupported("a loop without an end", "give it a number of rounds, or a condition "
                             "that the rounds change")
     states, found = [b.as_tensor(v) for v in plan.states], plan.found
-    count, wanted = None, plan.count if plan.asked else None
-    trip = Const(MOST_ROUNDS) if plan.most is None else plan.most
-    if plan.gathers and not plan.whole:
-        count = _room(b, len(states), plan.most)
-        trip = count.extent if count else b.declared(_gathered(b, len(states)))[0]
+    trip, count = _trip(b, plan, growing)
+    starts = [with_room(b, v, growing[k], trip, f"start{k}") if k in growing else v
+              for k, v in enumerate(states)]
     gone = found.same | (frozenset(found.counters) if plan.whole else frozenset())
     carried = [k for k in range(len(states)) if k not in gone]
 
@@ -211,32 +232,71 @@ def _in_rounds(b: Builder, plan: Plan) -> list[Value]:
         own = [valued(v, found.counters[k].at(turn)) if k in found.counters else given.get(k, v)
                for k, v in enumerate(states)]
         number = b.value((), lambda _: turn + plan.done)
-        outs = one_round(b, plan.body, (number, b.const(np.array(True)), *own))
+        outs = inlined(b, plan.body, [number, b.const(np.array(True)), *own], turn, growing)
         vals = [b.as_tensor(v) for v in outs[1:]]
         return ([vals[k] for k in carried], vals[len(states):],
                 condition(b, outs[0]) if found.data else None)
+    wanted = plan.count if plan.asked else None
+    counted_by = not plan.whole and (plan.gathers or bool(growing))
     ends = Ends(None if wanted is None else b.map((), lambda _: cast(INDEX, element(b, wanted)),
                                                   [wanted], "count"),
-                plan.alive if found.first is None else None, count is not None or
-                plan.gathers and not plan.whole, plan.whole)
+                plan.alive if found.first is None else None, counted_by, plan.whole)
     checks_of_floats(b, states, found, trip)
     outs = [k if o and not (plan.done and k >= len(states)) else None
             for k, o in enumerate(b.node.outputs)]
     stacks = len(plan.body.outputs) - 1 - len(states)
-    lasts, wholes, ran = loop(b, "loop", trip, [states[k] for k in carried], [], [False] * stacks,
+    lasts, wholes, ran = loop(b, "loop", trip, [starts[k] for k in carried], [], [False] * stacks,
                               one, ends, [*(outs[k] for k in carried), *outs[len(states):]])
-    if ran is not None and plan.most is not None:  # more than that nobody wants
-        most, told_by = plan.most, ran
-        ran = b.map((), lambda _: minimum(b.at(told_by, ()), most), [told_by], "rounds")
-    if ran is not None and count is not None:
-        told(b, ran, count)
-        wholes = tuple(cleared(b, count, v, 0, f"there{k}") for k, v in enumerate(wholes))
-    elif ran is not None:
-        expect(b, [(b.at(ran, ()), trip)],
-               f"the data must give the declared {trip} rounds; of this the data gives")
     left = dict(zip(carried, lasts))
+    if ran is not None:
+        ran = _limited(b, plan, ran)
+        wholes = tuple(_told(b, plan, ran, trip, count, wholes))
+        left.update(longer(b, ran, states, growing, count, left))
     return [*(left[k] if k in left else v if k in found.same else
               valued(v, found.counters[k].at(trip)) for k, v in enumerate(states)), *wholes]
+
+
+def _trip(b: Builder, plan: Plan, growing: abc.Mapping[int, Growth]) -> tuple[Expr, Count | None]:
+    """(the most rounds, room for what they make where data say how many run)."""
+    n = len(plan.states)
+    if growing and not plan.whole:
+        k, g = next(iter(growing.items()))
+        start = b.as_tensor(plan.states[k]).shape[g.axis]
+        most = None if plan.most is None else simplify(start + plan.most * g.step)
+        count = room(b, [(k, g.axis)], most)
+        if count is None:
+            raise b.unsupported(f"a state that each round makes longer by {g.step}, until data say "
+                                "that it is long enough",
+                                "make the number of rounds a constant" + b.asked.get(
+                                    b.node.label, ""))
+        return simplify(maximum((count.extent - start) // g.step, Const(0))), count
+    if plan.gathers and not plan.whole:
+        count = _room(b, n, plan.most)
+        return count.extent if count else b.declared(_gathered(b, n))[0], count
+    return Const(MOST_ROUNDS) if plan.most is None else plan.most, None
+
+
+def _told(b: Builder, plan: Plan, ran: Val, trip: Expr, count: Count | None,
+          wholes: abc.Sequence[Val]) -> abc.Sequence[Val]:
+    """What rounds gather, where data say how many there are: the number is told, or has a rule."""
+    if not plan.gathers:
+        return wholes
+    if count is None:
+        expect(b, [(b.at(ran, ()), trip)],
+               f"the data must give the declared {trip} rounds; of this the data gives")
+        return wholes
+    n = len(plan.states)
+    rows = tuple((o, 0) for k, o in enumerate(b.node.outputs) if k >= n and o)
+    count = replace(count, extent=trip, rows=rows)
+    told(b, ran, count)
+    return [cleared(b, count, v, 0, f"there{k}") for k, v in enumerate(wholes)]
+
+
+def _limited(b: Builder, plan: Plan, ran: Val) -> Val:
+    """The number of rounds that ran, or one more where more were wanted than there is room for."""
+    most = plan.most
+    return ran if most is None else b.map((), lambda _: minimum(b.at(ran, ()), most), [ran],
+                                          "rounds")
 
 
 def _room(b: Builder, states: int, most: Expr | None) -> Count | None:
@@ -315,7 +375,7 @@ def _runs(b: Builder, alive: Val, rounds: Rounds, step: int, before: Val | None)
 
 def _kept(b: Builder, runs: Val, new: Value, old: Value, tag: str) -> Val:
     new, old = b.as_tensor(new), b.as_tensor(old)
-    if new.dtype != old.dtype or static_shape(new.shape) != static_shape(old.shape):
+    if new.dtype != old.dtype or new.rank != old.rank or not all(map(same, new.shape, old.shape)):
         raise b.unsupported(f"a loop that changes {old} into {new} in a round that may not run",
                             "make the number of rounds constant")
     return pick(b, runs, new, old, tag)
