@@ -7,25 +7,37 @@ from aotc.frontend.building.registry import OPS
 _LAYOUTS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 _MICROSOFT = "com.microsoft"
 _SEARCH = "compile the decoder, and search outside of it"
+_SEARCHES = "which word comes next is the caller's to choose, by draws or beams of his own"
+_COUNT = "data says how many elements its result has"
 
-# operators of com.microsoft -> what serves in their place
-_INSTEAD = {
+# operators of com.microsoft -> (why they are not compiled, what serves in their place)
+NOT_COMPILED = {
+    "BeamSearch": (_SEARCHES, _SEARCH), "GreedySearch": (_SEARCHES, _SEARCH),
+    "Sampling": (_SEARCHES, _SEARCH), "WhisperBeamSearch": (_SEARCHES, _SEARCH),
+    "BifurcationDetector": (_COUNT, "find where two lists of words part outside of the model"),
+    "DynamicTimeWarping": (_COUNT, "let the model end in the costs, and find the path outside"),
+    "AttnLSTM": ("no exporter writes it any more", "use LSTM and what attends to it apart"),
+    "MaxpoolWithMask": ("it is for internal use, by its documentation", "use Where and MaxPool"),
+    "GatherPacked": ("its bytes are of a format that is written down for one kind of table",
+                     "use GatherBlockQuantized"),
+    "MatMulFpQ4": ("its bytes are in a layout of one library's kernels", "use MatMulNBits"),
+    "VarlenNGramHashMapping": ("its histories change with every request",
+                               "use NGramHashMapping, request by request"),
+    "Tokenizer": ("words are as many as a text has", "split text outside of the model, or by "
+                  "StringSplit"),
+}
+# of those that ONNX Runtime has on other devices
+_INSTEAD = {op: use for op, (_, use) in NOT_COMPILED.items()} | {
     "DecoderMaskedSelfAttention": "use Attention with past",
     "DecoderAttention": "use MultiHeadAttention with past_key and past_value",
-    "SparseAttention": "use GroupQueryAttention, which reads all keys",
     "PagedAttention": "use GroupQueryAttention with a cache of its own",
     "LongformerAttention": "use Attention with a mask",
     "GemmaRotaryEmbedding": "use RotaryEmbedding",
-    "MatMulFpQ4": "use MatMulNBits",
-    "MatMulInteger16": "use MatMulInteger on 8 bits",
     "QOrderedMatMul": "use QLinearMatMul", "QOrderedAttention": "use QAttention",
     "QOrderedGelu": "use Gelu between DequantizeLinear and QuantizeLinear",
     "QOrderedLayerNormalization":
         "use LayerNormalization between DequantizeLinear and QuantizeLinear",
     "Rfft": "use DFT", "Irfft": "use DFT",
-    "BeamSearch": _SEARCH, "GreedySearch": _SEARCH, "Sampling": _SEARCH,
-    "WhisperBeamSearch": _SEARCH, "AttnLSTM": "use LSTM and what attends to it apart",
-    "Tokenizer": "split text outside of the model, or by StringSplit",
 }
 
 

@@ -12,12 +12,15 @@ import onnx
 import suite
 
 from aotc.frontend.building.registry import OPS
+from aotc.frontend.building.spelling import MICROSOFT
+from aotc.frontend.nearest import NOT_COMPILED
 from aotc.frontend.read.read_types import dtype_name, stored_name
 from aotc.ir.dtypes import STORED
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
 ORDER = ("f32", "f64", "f16", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool",
          *STORED)
+RUNTIME = "1.32"  # the release of ONNX Runtime whose operators are looked at
 OLDEST = 7  # older models are converted
 # why cases do not pass, by how their names begin; the first that fits
 REASONS = {
@@ -135,8 +138,12 @@ written out. A model may leave out the import of that domain, as optimisers do. 
   are two tensors; so they are of MultiHeadAttention and DecoderMaskedMultiHeadAttention, where
   buffers have room and `past_sequence_length` says how much is in use. Scores (`qk_output`, output
   3) are those of a cache that grows.
-- CausalConvWithState has one dimension of length (`ndim` 1); it and LinearAttention keep the last
-  state only (`state_window` 0).
+- CausalConvWithState has one dimension of length (`ndim` 1); it, LinearAttention and those for rows
+  of tokens keep the last state only (`state_window`, `state_update_capacity` 0). GatedDeltaNet
+  takes requests of one length (no `cu_seqlens`).
+- SparseAttention: the lists of blocks are constants; all keys are looked at, and those of other
+  blocks left out. MurmurHash3 is of numbers. Pads of ConvTransposeWithDynamicPads are known while
+  compiling.
 - Codes of MatMulBnb4 (FP4, NF4) become floats while compiling.
 - Weights of 2 and 4 bits are stored as one byte each, and become floats before they are multiplied;
   `accuracy_level` is taken as the exact one. Rows that are gathered stay packed.
@@ -145,6 +152,10 @@ written out. A model may leave out the import of that domain, as optimisers do. 
   range, as ONNX Runtime does on one thread.
 - BiasSoftmax: is_inner_broadcast is 1. GatherBlockQuantized: numbers packed into bytes lie along
   the last dimension.
+
+Of what ONNX Runtime {runtime} has for CPUs these are not compiled:
+
+{absent}
 
 ## Cases that do not pass
 
@@ -174,6 +185,21 @@ def dtypes_of(graph):
             yield name
 
 
+def absent():
+    """A line for each reason with the operators of com.microsoft that are not compiled for it."""
+    rows = defaultdict(list)
+    for op, (why, instead) in NOT_COMPILED.items():
+        if (MICROSOFT, op) not in OPS:
+            rows[why, instead].append(op)
+    return "\n".join(_lines(f"- {', '.join(ops)}: {why}; {instead}.")
+                     for (why, instead), ops in rows.items())
+
+
+def _lines(text):
+    return "\n".join(wrap(text, 100, subsequent_indent="  ", break_long_words=False,
+                          break_on_hyphens=False))
+
+
 def missing(cases, listed):
     """A line for each reason with the cases that do not pass for it; KeyError for one without."""
     rows = defaultdict(list)
@@ -182,9 +208,7 @@ def missing(cases, listed):
         if start is None:
             raise KeyError(f"REASONS says nothing of {name}")
         rows[REASONS[start]].append(name.partition("test_")[2])
-    return "\n".join("\n".join(wrap(f"- {', '.join(names)}: {why}.", 100, subsequent_indent="  ",
-                                    break_long_words=False, break_on_hyphens=False))
-                     for why, names in rows.items())
+    return "\n".join(_lines(f"- {', '.join(names)}: {why}.") for why, names in rows.items())
 
 
 def text():
@@ -209,7 +233,7 @@ def text():
         rows.append(f"| {op} | {domain or 'ai.onnx'} | {versions} | {passed[key]} of {total[key]} "
                     f"| {names} |")
     head = HEAD.format(version=onnx.__version__, passed=len(listed & set(cases)), total=len(cases),
-                       missing=missing(cases, listed))
+                       missing=missing(cases, listed), absent=absent(), runtime=RUNTIME)
     return head + "\n".join(rows) + "\n"
 
 

@@ -348,3 +348,84 @@ def inverse(g):
     x = g.input((g.rng.randint(1, 3), n, n), F32, special=False)
     x.array[...] = x.array / (1 + np.abs(x.array)) + 2 * n * np.eye(n, dtype=F32)
     _add(g, "Inverse", [x])
+
+
+@row(2)
+def gates(g):
+    """What recent language models have between their layers."""
+    batch, rows, n, streams = 2, g.rng.randint(1, 4), g.rng.choice((4, 8, 17)), g.rng.randint(1, 4)
+    x, y = (g.input((batch, rows, n), F32, special=False) for _ in "xy")
+    many = g.input((batch, rows, streams, n), F32, special=False)
+    match g.rng.randrange(7):
+        case 0:
+            _add(g, "GatedAdd", [x, y, g.input((batch, rows, 1), F32, special=False)])
+        case 1:
+            _add(g, "GatedRMSNorm", [x, _floats(g, n), y], epsilon=1e-3,
+                 activation=g.rng.choice(("silu", "swish", "sigmoid")))
+        case 2:
+            _add(g, "ScaledSiLU", [x], alpha=g.rng.choice((0.5, 1.0, 1.7)))
+        case 3:
+            scale = _floats(g, n)
+            scale.array[...] = -np.abs(scale.array)
+            _add(g, "LinearAttentionGate", [x, _floats(g, n), scale, y], 2)
+        case 4:
+            _add(g, "BranchwiseRMSNorm", [many, _floats(g, streams, n)], epsilon=1e-3)
+        case 5:
+            mix = g.input((batch, rows, streams, g.rng.choice((1, n))), F32, special=False)
+            _add(g, "HyperConnectionPreMix", [many, mix], reduction_scale=0.5)
+        case 6:
+            mix = g.input((batch, rows, streams), F32, special=False)
+            whole = [g.input((batch, rows, streams, streams), F32, special=False)]
+            _add(g, "HyperConnectionPostMix", [many, x, mix] + whole * g.rng.randint(0, 1))
+
+
+@row()
+def rows_of_tokens(g):
+    lengths = [g.rng.randint(1, 4) for _ in range(g.rng.randint(1, 3))]
+    ends, tokens = np.cumsum([0, *lengths]).astype(np.int32), sum(lengths)
+    if g.rng.random() < 0.5:
+        channels, taps, step = g.rng.choice((1, 4, 17)), g.rng.randint(1, 3), g.rng.randint(1, 2)
+        x = g.input((tokens, channels), F32, special=False)
+        past = g.input((len(lengths), channels, (taps - 1) * step), F32, special=False)
+        bias = _floats(g, channels) if g.rng.random() < 0.5 else None
+        _add(g, "VarlenCausalConvWithState", [x, _floats(g, channels, 1, taps), g.const(ends), bias,
+                                              past], 2, dilation=step,
+             activation=g.rng.choice(("none", "silu")))
+        return
+    batch, rows, heads, each = g.rng.randint(1, 2), g.rng.choice((1, 3, 12)), 2, g.rng.randint(1, 2)
+    q, k = (g.input((batch * rows, heads, 4), F32, special=False) for _ in "qk")
+    v = g.input((batch * rows, heads * each, 5), F32, special=False)
+    decay, beta = (g.input((batch * rows, heads * each), F32, special=False) for _ in range(2))
+    for a, sign in ((decay, -1), (beta, 1)):
+        a.array[...] = sign * np.abs(a.array) / (1 + np.abs(a.array))
+    state = g.input((batch, heads * each, 5, 4), F32, special=False)
+    _add(g, "GatedDeltaNet", [q, k, v, None, decay, beta, state], 2, qk_l2_norm=1)
+
+
+@row()
+def hashes(g):
+    if g.rng.random() < 0.4:
+        x = g.input(g.shape(2), g.rng.choice((np.int32, np.int64, np.float32)), special=False)
+        _add(g, "MurmurHash3", [x], exact=True, positive=g.rng.randint(0, 1),
+             seed=g.rng.randint(0, 99))
+        return
+    words, most = g.rng.randint(3, 9), g.rng.randint(2, 3)
+    ids = g.const(g.np.integers(0, 4, (2, words)))
+    if g.rng.random() < 0.5:
+        scores = g.input((2, 5), F32, special=False)
+        _add(g, "NGramRepeatBlock", [ids, scores], exact=True, ngram_size=most)
+        return
+    sizes = g.const(g.np.integers(5, 50, (most - 1) * 2))
+    past = g.const(g.np.integers(0, 4, (2, most - 1))) if g.rng.random() < 0.5 else None
+    _add(g, "NGramHashMapping", [ids, g.const(g.np.integers(1, 99, most)), sizes, past], 2,
+         exact=True, max_ngram_size=most, n_head_per_ngram=2, pad_id=9)
+
+
+@row()
+def crops(g):
+    h, w, count = g.rng.randint(2, 6), g.rng.randint(2, 6), g.rng.randint(1, 3)
+    x = g.input((2, 3, h, w), F32, special=False)
+    regions = g.const(g.np.random((count, 4)).astype(F32))
+    owners = g.const(g.np.integers(0, 2, count).astype(np.int32))
+    size = g.const(np.array([g.rng.randint(1, 4), g.rng.randint(1, 4)], np.int32))
+    _add(g, "CropAndResize", [x, regions, owners, size], extrapolation_value=0.5)

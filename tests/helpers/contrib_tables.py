@@ -1,19 +1,8 @@
 """Nodes of the domain com.microsoft to try: rows as in operator_tables.py."""
 
 import numpy as np
+from contrib_more import BOUND, MORE, f, ids, row
 from frontend_cases import RUNTIME, NodeCase, rand
-
-MS = {"domain": "com.microsoft"}
-
-
-def row(op, *arrays, consts=(), outputs=1, **attrs):
-    """(op, arrays, attributes, positions of constants, number of outputs)."""
-    return op, list(arrays), MS | attrs, consts, outputs
-
-
-def ids(*shape, below, seed=0):
-    return np.random.default_rng(seed).integers(0, below, shape).astype(np.int32)
-
 
 X = rand(2, 3, 10)
 GAMMA, BETA, BIAS = (rand(10, seed=k) for k in (1, 2, 3))
@@ -266,10 +255,6 @@ BLOCKS = {
 }
 
 
-def f(value):
-    return np.float32(value)
-
-
 HALF = [f(0.02), np.uint8(7)], [f(0.05), np.uint8(60)]
 
 
@@ -411,36 +396,6 @@ ELSEWHERE |= {
     "ms_swiglu": row("SwiGLU", rand(3, 8), activation_alpha=1.7, activation_beta=1.0, limit=0.8),
 }
 
-CONV = [rand(2, 4, 5), rand(4, 1, 3, seed=1), rand(4, seed=2)]
-
-
-def convolved(*inputs, **attrs):
-    return row("CausalConvWithState", *inputs, outputs=2, consts=(1, 2), **attrs)
-
-
-def linear(rule, tokens, keys=2, queries=2, state=True, columns=1, **attrs):
-    """LinearAttention of so many heads of keys and queries on two of values; ``columns``: decays of
-    each head."""
-    q, k, v = (rand(2, tokens, n, seed=s, scale=0.5)
-               for s, n in enumerate((queries * 4, keys * 4, 10)))
-    decay = -np.abs(rand(2, tokens, 2 * columns, seed=4)) if "gated" in rule else None
-    beta = np.abs(rand(2, tokens, 2, seed=5)) * 0.3 if "delta" in rule else None
-    return row("LinearAttention", q, k, v, rand(2, 2, 4, 5, seed=3) if state else None, decay, beta,
-               q_num_heads=queries, kv_num_heads=2, update_rule=rule, outputs=2, **attrs)
-
-
-CARRIED = {
-    "ms_causal_conv": convolved(*CONV, rand(2, 4, 2, seed=3), activation="silu"),
-    "ms_causal_conv_start": row("CausalConvWithState", *CONV[:2], consts=(1,), outputs=2),
-    "ms_causal_conv_wide": convolved(CONV[0][..., :1], *CONV[1:], rand(2, 4, 4), dilation=2),
-    "ms_causal_conv_last": convolved(rand(2, 5, 2, 2), *CONV[1:], rand(2, 2, 2, 2, seed=3),
-                                     channels_last=1, activation="swish"),
-    **{f"ms_linear_{rule}": linear(rule, 3) for rule in ("linear", "gated", "delta")},
-    "ms_linear_both": linear("gated_delta", 3, state=False, scale=0.3),
-    "ms_linear_long": linear("gated_delta", 11, keys=1, queries=1),
-    "ms_linear_queries": linear("gated_delta", 1, queries=4, columns=4),
-}
-
 # what is rounded to 8 bits may lie on the border between two steps
 TOLERANCES = {"QLinearAveragePool": 1, "QLinearConcat": 1, "QLinearConv": 1, "QLinearWhere": 1,
               "QuantizeLinear": 1, "MatMulNBits": 1e-4, "QMoE": 1e-4, "Inverse": 1e-4}
@@ -449,8 +404,8 @@ TOLERANCES = {"QLinearAveragePool": 1, "QLinearConcat": 1, "QLinearConv": 1, "QL
 def contrib_cases():
     """Every row of this module."""
     run = (FUSED | ATTENTION | DECODERS | ROTARY | BLOCKS | QUANTISED | LSTMS | MIXTURES | TWINS
-           | CARRIED)
-    for table, executors in ((run, RUNTIME), (ELSEWHERE, ())):
+           | MORE)
+    for table, executors in ((run, RUNTIME), (ELSEWHERE | BOUND, ())):
         for name, (op, arrays, attrs, consts, outputs) in table.items():
             yield NodeCase(name, op, arrays, attrs, consts, outputs, executors=executors,
                            atol=TOLERANCES.get(op, 1e-5))

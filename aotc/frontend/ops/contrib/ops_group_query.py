@@ -1,7 +1,9 @@
 """Rotary embeddings, and attention whose heads share keys, with a cache of earlier ones."""
 
+import numpy as np
+
 from aotc.frontend.building.spelling import Spelling, spelt
-from aotc.frontend.building.values import Result, Val
+from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.ops.contrib.attention import (
     heads,
     joined,
@@ -12,6 +14,7 @@ from aotc.frontend.ops.contrib.attention import (
     width,
 )
 from aotc.frontend.ops.contrib.cached_keys import Whole, Window, stored, whole, window
+from aotc.ir.expr import Const, Expr, maximum, minimum
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import same
 
@@ -112,21 +115,24 @@ def _normed(s: Spelling, v: Val, name: str) -> Val:
     return s("RMSNormalization", v, weight, axis=-1, epsilon=epsilon)
 
 
-def _attended(s: Spelling, cache: Whole | Window, q: Val, k: Val, v: Val
+def _attended(s: Spelling, cache: Whole | Window, q: Val, k: Val, v: Val, only: Val | None = None
               ) -> tuple[Val, Val | None]:
     """(the output; what ``qk_output`` asks for).  Queries that share keys stand together: [batch,
-    shared, group, sequence, size] against [batch, shared, 1, total, size]."""
+    shared, group, sequence, size] against [batch, shared, 1, total, size].  ``only``: which keys
+    count for a query besides, [batch, heads, sequence, total]."""
     count, shared = s.given("num_heads"), s.given("kv_num_heads")
     keep, bias, group = cache.kept(s, q.shape[2]), cache.bias(s), count // shared
+    if only is not None and group > 1:
+        only = s.reshape(only, only.shape[0], shared, group, *only.shape[2:])
     if group > 1:
         q = s("Reshape", q, s.dims(q.shape[0], shared, group, *q.shape[2:]))
         k, v = s.spread(k, 2), s.spread(v, 2)
-        if keep.rank == 4:
-            keep = s.spread(keep, 1)
+        keep = s.spread(keep, 1) if keep.rank == 4 else keep
         if bias is not None:
             one = static_shape(bias.shape[1:2]) == (1,)
             bias = s.spread(bias, 1) if one else s(
                 "Reshape", bias, s.dims(bias.shape[0], shared, group, *bias.shape[2:]))
+    keep = keep if only is None else s("And", keep, only)
     score = scores(s, q, k, s.attr("scale", 0.0), s.attr("softcap", 0.0))
     score = score if bias is None else s("Add", score, bias)
     share = _weights(s, score, keep)
@@ -167,3 +173,55 @@ def _weights(s: Spelling, score: Val, keep: Val) -> Val:
     column = s("Expand", extra, s.dims(*score.shape[:-1], 1))
     whole_row = s("Softmax", s("Concat", score, column, axis=score.rank - 1), axis=-1)
     return s.cut(whole_row, score.rank - 1, 0, score.shape[-1])
+
+
+# ---------------------------------------------------------------- blocks of keys
+
+@spelt("SparseAttention", "query key value past_key past_value block_row_indices block_col_indices "
+       "total_sequence_length key_total_sequence_lengths cos_cache sin_cache",
+       "num_heads kv_num_heads scale sparse_block_size do_rotary rotary_interleaved")
+def sparse_attention(s: Spelling) -> Result:
+    """GroupQueryAttention in a cache with room, whose queries look at some blocks of keys: those of
+    constant lists, one for each head in turns."""
+    s.inputs |= {"attention_bias": None, "head_sink": None}  # which it has not
+    q, k, v = _operands(s)
+    sequence, past, lengths = q.shape[2], s.val("past_key"), s.val("key_total_sequence_lengths")
+
+    def start(i: Index) -> Expr:
+        before = maximum(s.b.index_at(lengths, i) - sequence, Const(0))
+        return s.b.checked(before, past.shape[2] - sequence + 1,
+                           "the cache has room for all keys")
+    first = s.b.map(k.shape[:1], start, [lengths], tag="first")
+    cache = Whole(first, past.shape[2])
+    if s.attr("do_rotary", 0) == 1:
+        at = cache.places(s, sequence)
+        cos, sin = (angles(s, s.val(f"{n}_cache"), at) for n in ("cos", "sin"))
+        q, k = (rotated(s, x, cos, sin, s.attr("rotary_interleaved", 0) == 1) for x in (q, k))
+    k, v = (cache.joined(s, name, new, out)[0] for name, new, out in (
+        ("past_key", k, 1), ("past_value", v, 2)))
+    table, block = s.b.const(_blocks(s)), s.given("sparse_block_size")
+    layouts, most = table.array.shape[:2] if table.array is not None else (0, 0)
+
+    def looked_at(i: Index) -> Expr:
+        query = s.b.checked((s.b.index_at(first, (i[0],)) + i[2]) // block, most,
+                            "every block of queries has its list")
+        key = minimum(i[3] // block, Const(most - 1))
+        return s.b.load(table, (i[1] % layouts, query, key))
+    only = s.b.map((q.shape[0], q.shape[1], sequence, cache.total), looked_at, [first], tag="only")
+    return _attended(s, cache, q, k, v, only)[0], k, v
+
+
+def _blocks(s: Spelling) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """[layouts, blocks of queries, blocks of keys], true where one looks at the other."""
+    rows, columns = (s.val(f"block_{n}_indices").array for n in ("row", "col"))
+    if rows is None or columns is None or rows.ndim != 2 or columns.ndim != 2:
+        raise s.b.unsupported("lists of blocks that are data", "make them constants")
+    count = rows.shape[1] - 1
+    out = np.zeros((len(rows), count, count), np.bool_)
+    for layout, ends, own in zip(out, rows, columns, strict=True):
+        for row, (low, high) in enumerate(zip(ends, ends[1:])):
+            picked = own[max(low, 0):max(high, 0)]
+            if (picked >= count).any() or (picked < 0).any():
+                raise s.b.bad("a list of blocks names one that is not there")
+            layout[row, picked] = True
+    return out

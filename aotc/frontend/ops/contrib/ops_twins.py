@@ -100,6 +100,46 @@ def unfold(s: Spelling) -> Result:
     return s.b.move(x, (*x.shape[:axis], count, *x.shape[axis + 1:], Const(size)), source)
 
 
+@spelt("Range", "start limit delta", kinds="fi")
+def numbers(s: Spelling) -> Result:
+    first = s.val("start")
+    step = s.number(1, first.dtype) if s.opt("delta") is None else s.val("delta")
+    one = s.ints()
+    return s("Range", *(s("Reshape", v, one) for v in (first, s.val("limit"), step)), out=0)
+
+
+@spelt("SampleOp", "X", kinds="fiu")
+def sample(s: Spelling) -> Result:
+    return s("Identity", s.val("X"), out=0)
+
+
+@spelt("Unique", "x", kinds="f")
+def unique(s: Spelling) -> Result:
+    """(what there is, in the order of appearance; which of them each element is; how many)."""
+    made = s.several("Unique", [s.val("x")], (0, None, 1, 2), sorted=0)
+    return made[0], made[2], made[3]
+
+
+@spelt("MatMulInteger16", "A B", kinds="i")
+def matmul_16(s: Spelling) -> Result:
+    return s("MatMul", *(s.cast(s.val(n), "i32") for n in "AB"), out=0)
+
+
+@spelt("SparseToDenseMatMul", "A B", "transA transB alpha", kinds="fiu")
+def sparse_matmul(s: Spelling) -> Result:
+    """A sparse constant is a dense one here."""
+    return matmul_of(s, s.attr("transA", 0), s.attr("transB", 0))
+
+
+def matmul_of(s: Spelling, *turned: int) -> Val:
+    """alpha * A @ B, each with its last two dimensions in each other's place where ``turned``."""
+    operands = [s.transpose(v, *range(v.rank - 2), v.rank - 1, v.rank - 2) if swap else v
+                for v, swap in zip((s.val("A"), s.val("B")), turned, strict=True)]
+    alpha = s.attr("alpha", 1.0)
+    y = s("MatMul", *operands, out=0 if alpha == 1 else None)
+    return y if alpha == 1 else s("Mul", y, s.number(alpha, y.dtype), out=0)
+
+
 # ---------------------------------------------------------------- relative positions
 
 @spelt("RelativePositionBias", "bias_table query_length key_length", "max_distance "
