@@ -1,19 +1,25 @@
 """What is written behind the options of the command line, as values."""
 
 import argparse
-import json
 import re
 from typing import Any
 
 from aotc.errors import AotcError
+from aotc.ir.json_text import read_json
 from aotc.options import AUTO
+
+
+def _wrong(text: str, said: str) -> argparse.ArgumentTypeError:
+    """The error for a value, of which a message shows the beginning."""
+    shown = text if len(text) <= 80 else f"{text[:80]}..."
+    return argparse.ArgumentTypeError(f"{shown}: {said}")
 
 
 def alias_of(text: str) -> tuple[str, str]:
     """"past.*=present.*" -> ("past.*", "present.*"); "auto" as it is."""
     past, eq, present = text.partition("=")
     if text != AUTO and not (past and eq and present):
-        raise argparse.ArgumentTypeError(f"{text}: write INPUT=OUTPUT, or auto alone")
+        raise _wrong(text, "write INPUT=OUTPUT, or auto alone")
     return past, present
 
 
@@ -33,7 +39,7 @@ def dim_of(text: str) -> tuple[str, int | tuple[int, int] | frozenset[int]]:
         return several[1], frozenset(map(int, several[2].split(",")))
     match = re.fullmatch(r"(.+)=(\d+)(?:\.\.(\d+))?", text)
     if not match:
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=LO..HI, NAME=EXTENT or NAME=A,B,..")
+        raise _wrong(text, "write NAME=LO..HI, NAME=EXTENT or NAME=A,B,..")
     name, lo, hi = match.groups()
     return name, int(lo) if hi is None else (int(lo), int(hi))
 
@@ -42,7 +48,7 @@ def extent_of(text: str) -> tuple[str, int]:
     """"past=3" -> ("past", 3)."""
     name, extent = dim_of(text)
     if not isinstance(extent, int):
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=EXTENT")
+        raise _wrong(text, "write NAME=EXTENT")
     return name, extent
 
 
@@ -53,8 +59,8 @@ def ranges_of(text: str) -> tuple[str, list[tuple[int, int | None]]]:
     name, _, ranges = text.rpartition("=")
     found = [re.fullmatch(r"(\d+)(?:(\.\.)(\d*))?", r) for r in ranges.split(",")]
     if not name or not all(found):
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=LO..HI,LO..HI; LO for one extent, "
-                                         "LO.. without an end; auto alone")
+        raise _wrong(text, "write NAME=LO..HI,LO..HI; LO for one extent, LO.. without an end; "
+                           "auto alone")
     return name, [(int(m[1]), int(m[3] or m[1]) if m[3] or not m[2] else None)
                   for m in found if m]
 
@@ -63,31 +69,30 @@ def fixed_of(text: str) -> tuple[str, Any]:
     """"sr=16000" -> ("sr", 16000); lists, nested too, true and false; NAME.npy stays a path."""
     name, eq, value = text.partition("=")
     if not name or eq and not value:
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=VALUE")
+        raise _wrong(text, "write NAME=VALUE")
     if not eq or value.endswith(".npy"):
         return name, value or None
     try:
-        return name, json.loads(value if value.startswith("[") or "," not in value else
-                                f"[{value}]")
+        return name, read_json(value if value.startswith("[") or "," not in value else
+                               f"[{value}]")
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text}: {value} is no number, no list of numbers and "
-                                         "no .npy file") from None
+        raise _wrong(text, "it is no number, no list of numbers and no .npy file") from None
 
 
 def list_of(text: str) -> tuple[str, Any]:
     """"x=3" -> ("x", 3); shapes [[2,3],[4]] and null as in JSON."""
     name, _, value = text.partition("=")
     try:
-        return name, json.loads(value)
+        return name, read_json(value)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=3, [[2,3]] or null") from None
+        raise _wrong(text, "write NAME=3, [[2,3]] or null") from None
 
 
 def shape_of(text: str) -> tuple[str, list[int | str]]:
     """"x=1,3,h,w" -> ("x", [1, 3, "h", "w"])."""
     name, eq, extents = text.partition("=")
     if not (name and eq):
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=1,3,h,w")
+        raise _wrong(text, "write NAME=1,3,h,w")
     return name, [int(d) if d.isdecimal() else d for d in map(str.strip, words_of(extents))]
 
 
@@ -95,7 +100,7 @@ def file_of(text: str) -> tuple[str, str]:
     """"x=x.npy" -> ("x", "x.npy")."""
     name, eq, path = text.partition("=")
     if not (name and eq and path):
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=FILE.npy")
+        raise _wrong(text, "write NAME=FILE.npy")
     return name, path
 
 

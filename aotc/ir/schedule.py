@@ -24,6 +24,7 @@ from textwrap import wrap
 from typing import Any
 
 from aotc.errors import ScheduleError
+from aotc.ir.json_text import read_json
 from aotc.ir.layout import LayoutJson
 from aotc.ir.program import Rewrite
 
@@ -269,8 +270,8 @@ class Schedule:
     def from_json(text: str | bytes) -> "Schedule":
         """Inverse of ``to_json``.  ScheduleError on anything that is not such a text."""
         try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as err:
+            data = read_json(text)
+        except ValueError as err:
             raise ScheduleError(f"schedule: not JSON: {err}") from None
         return _read(data)
 

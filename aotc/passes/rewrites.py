@@ -92,20 +92,26 @@ def rewritten(program: Program, schedule: Schedule) -> Program:
 
 def _key(item: Any) -> Any:
     """A rewrite as a hashable value."""
-    if not isinstance(item, (tuple, list)) or len(item) != 3 or not isinstance(item[2], dict):
+    if not _is_item(item):
         return repr(item)
     return item[0], item[1], tuple((k, _frozen(v)) for k, v in sorted(item[2].items()))
 
 
+def _is_item(item: Any) -> bool:
+    return isinstance(item, (tuple, list)) and tuple(map(type, item)) == (str, str, dict)
+
+
 def _frozen(value: Any) -> Any:
-    """Lists, as JSON gives them, as tuples."""
+    """Lists, as JSON gives them, as tuples; an object, which no parameter is, as its text."""
+    if isinstance(value, dict):
+        return repr(value)
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _faults(program: Program, item: Any, staged: Mapping[str, str]) -> list[str]:
     """What speaks against an item.  staged: {stage of a Winograd form: its convolution}; its
     transforms would magnify what is rounded between them."""
-    if not isinstance(item, (tuple, list)) or len(item) != 3:
+    if not _is_item(item):
         return [f"rewrites: {item!r}; an item is [rule, compute, parameters]"]
     rule, compute, parameters = item
     if rule not in RULES:

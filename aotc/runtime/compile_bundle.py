@@ -16,6 +16,8 @@ from pathlib import Path
 
 from aotc.errors import AotcError, ToolchainError
 from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, Manifest
+from aotc.ir.json_text import read_json
+from aotc.ir.manifest_form import manifest_fault
 from aotc.runtime.feeds import machine
 from aotc.runtime.tools import Tools, c_tools, cuda_tools, simulated_tools
 
@@ -27,11 +29,11 @@ Units = Sequence[tuple[Path, list[str]]]  # (source, extra flags)
 
 
 def read_manifest(folder: str | Path) -> Manifest:
-    """The manifest of a bundle folder as a dict.  AotcError if it is missing or of another
-    format version."""
+    """The manifest of a bundle folder as a dict.  AotcError if it is missing, damaged or of
+    another format version."""
     path = Path(folder) / MANIFEST
     try:
-        data = json.loads(path.read_text())
+        data = read_json(path.read_text())
         version = data["aotc_bundle"]
     except (OSError, ValueError, KeyError, TypeError) as err:
         raise AotcError(f"{folder}: no bundle of aotc here ({path.name}: {err}); "
@@ -39,6 +41,9 @@ def read_manifest(folder: str | Path) -> Manifest:
     if version != FORMAT_VERSION:
         raise AotcError(f"{folder}: bundle format {version}, this aotc reads {FORMAT_VERSION}; "
                         "compile the model again")
+    fault = manifest_fault(data)
+    if fault:
+        raise AotcError(f"{path} is damaged: {fault}; compile the model again")
     return data
 
 

@@ -6,9 +6,12 @@ from math import isfinite
 from typing import Any
 
 from aotc.errors import ScheduleError
+from aotc.ir.json_text import read_json
 from aotc.ir.schedule import REGISTER
 from aotc.target.base import KINDS, SCOPES, Engine, Machine, Memory, Target, Unit
 from aotc.target.tuning import tuned, tuning_json
+
+_ROWS = {"memories": Memory, "stores": Memory, "engines": Engine, "units": Unit}
 
 
 def machine_json(target: Target) -> str:
@@ -24,11 +27,11 @@ def with_machine(target: Target, text: str) -> Target:
     the file names.  What the file does not say stays.  ScheduleError says what is wrong with the
     text."""
     try:
-        data = json.loads(text)
+        data = read_json(text)
         name = data["target"]
         own = next((v for v in target.variants if v.name == name), target)
-        machine = _machine(data["machine"], own)
-    except (ValueError, KeyError, TypeError, RecursionError) as err:
+        machine = _machine(_object("machine", data["machine"]), own)
+    except (ValueError, KeyError, TypeError) as err:
         raise ScheduleError(f"machine file: {type(err).__name__} {err}; write one with aotc "
                             "targets --probe FILE") from None
     if name == target.name:
@@ -43,15 +46,13 @@ def with_machine(target: Target, text: str) -> Target:
 def _machine(data: Any, target: Target) -> Machine:
     """The target's machine with what a file says of it."""
     given = {k: _value(Machine, k, v) for k, v in data.items() if k not in (
-        "memories", "stores", "engines", "units", "tuning")}
-    for kind in {"memories", "stores"} & set(data):
-        given[kind] = tuple(Memory(**{k: _value(Memory, k, v) for k, v in row.items()})
-                            for row in data[kind])
-    for kind, of in (("engines", Engine), ("units", Unit)):
+        *_ROWS, "tuning")}
+    for kind, of in _ROWS.items():
         if kind in data:
             given[kind] = tuple(of(**{k: _value(of, k, v) for k, v in row.items()})
-                                for row in data[kind])
-    machine = replace(target.machine, tuning=tuned(target.tuning, data.get("tuning", {})), **given)
+                                for row in _objects(kind, data[kind]))
+    tuning = _object("tuning", data.get("tuning", {}))
+    machine = replace(target.machine, tuning=tuned(target.tuning, tuning), **given)
     _check_numbers(machine, "workers clusters flops grain_flops items item_points row_points "
                    "item_tiles",
                    "launch step fork_join overlap threads threads_max")
@@ -69,7 +70,34 @@ def _machine(data: Any, target: Target) -> Machine:
             raise ValueError(f"unit {u.name}: its operands are in {u.memory!r}; choose "
                              f"{machine.scratch!r}")
     _check_memories(machine)
+    _check_kind(machine, target.machine)
     return machine
+
+
+def _object(what: str, data: Any) -> dict[str, Any]:
+    """A JSON object; ValueError for anything else."""
+    if not isinstance(data, dict):
+        raise ValueError(f"{what}: {str(data)[:80]} is no object")
+    return data
+
+
+def _objects(what: str, data: Any) -> list[dict[str, Any]]:
+    """A list of JSON objects; ValueError for anything else."""
+    if not isinstance(data, list):
+        raise ValueError(f"{what}: {str(data)[:80]} is no list")
+    return [_object(f"{what}[{i}]", row) for i, row in enumerate(data)]
+
+
+def _check_kind(machine: Machine, own: Machine) -> None:
+    """ValueError for a machine of another kind than the target's own: its kernels are written for
+    what that has."""
+    wrong = [k for k in ("threads", "managed", *_ROWS) if k != "memories"
+             and bool(getattr(machine, k)) != bool(getattr(own, k))]
+    if wrong or (machine.clusters > 1) != (own.clusters > 1):
+        raise ValueError(f"{(*wrong, 'clusters')[0]}: a machine of another kind than the target's")
+    if machine.workers % machine.clusters:
+        raise ValueError(f"workers: {machine.workers} are no multiple of {machine.clusters} "
+                         "clusters")
 
 
 def _check_numbers(of: Machine | Memory | Engine | Unit, positive: str, others: str) -> None:

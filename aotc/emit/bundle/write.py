@@ -4,7 +4,6 @@ import ctypes
 import errno
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from aotc.errors import AotcError
 from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, Bundle
+from aotc.ir.json_text import read_json
 
 # what building a bundle leaves in its folder
 _BUILT = ("build", ".build")
@@ -155,7 +155,7 @@ def _check_replaceable(out: Path) -> bool:
         raise AotcError(f"{out}: not empty and no bundle of aotc (it has no {MANIFEST}); "
                         "give another folder or empty this one")
     try:
-        manifest = json.loads((out / MANIFEST).read_text())
+        manifest = read_json((out / MANIFEST).read_text())
         ours = manifest["aotc_bundle"] <= FORMAT_VERSION and set(manifest["files"])
         name = manifest["name"]
     except (OSError, ValueError, KeyError, TypeError) as err:

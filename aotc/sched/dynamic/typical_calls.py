@@ -1,6 +1,5 @@
 """The calls that a bundle is decided for: spread over the ranges of symbols, or observed."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -9,6 +8,7 @@ from typing import Any
 
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Binary, Const, Expr, Sym, substitute, walk
+from aotc.ir.json_text import read_json
 from aotc.ir.program import Program
 from aotc.ir.schedule import When
 from aotc.ir.simplify import simplify
@@ -94,7 +94,7 @@ def read_samples(given: Any, names: Mapping[str, str]) -> list[tuple[dict[str, i
     none.  ``names``: the symbols of the model's dimensions.  ScheduleError for anything else."""
     if isinstance(given, (str, Path)):
         try:
-            given = json.loads(Path(given).read_text())
+            given = read_json(Path(given).read_text())
         except (OSError, ValueError) as err:
             raise ScheduleError(f"observed shapes {given}: cannot be read: {err}") from None
     if given is None:

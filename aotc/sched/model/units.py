@@ -110,9 +110,9 @@ def near_operands(f: Factors, loops: Loops) -> tuple[str, ...]:
     """Buffers that a product on a unit reads where they lie."""
     found = []
     load, _ = unit_rows(f)
-    if loops["a"] == "rows" and load is not None:
+    if loops.get("a") == "rows" and load is not None:
         found.append(load.buffer)
-    if loops["b"] == "direct" and isinstance(f.b, Load):
+    if loops.get("b") == "direct" and isinstance(f.b, Load):
         found.append(f.b.buffer)
     return tuple(dict.fromkeys(found))
 

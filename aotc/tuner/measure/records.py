@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from aotc.errors import AotcError
+from aotc.ir.json_text import read_json
 from aotc.tuner.space.trial import Point
 
 VERSION = 1
@@ -71,13 +72,13 @@ def _read(path: Path) -> list[Record]:
 
 def _record(line: bytes, where: str) -> Record:
     try:
-        data = json.loads(line)
+        data = read_json(line)
         if data.pop("v") != VERSION:
             raise ValueError("another version's")
         form, values = data.pop("point")
         return Record(**data | {"point": (form, tuple((k, c) for k, c in values)),
                                 "features": tuple(data["features"])})
-    except (ValueError, KeyError, TypeError, RecursionError) as err:
+    except (ValueError, KeyError, TypeError) as err:
         raise AotcError(f"records {where}: no record of aotc tune ({err}); give another file, or "
                         "remove the line") from None
 
