@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from aotc.errors import AotcError
-from aotc.ir.json_text import read_json
+from aotc.json_text import read_json
 from aotc.options import AUTO
 
 

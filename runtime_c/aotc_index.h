@@ -58,4 +58,10 @@ AOTC_SCALAR int64_t aotc_round64(int64_t n)
     return (n + 63) / 64 * 64;
 }
 
+/* at + count * bytes (none is negative, count is at least 1), INT64_MAX where that is larger. */
+AOTC_SCALAR int64_t aotc_behind(int64_t at, int64_t count, int64_t bytes)
+{
+    return bytes > (INT64_MAX - at) / count ? INT64_MAX : at + count * bytes;
+}
+
 #endif

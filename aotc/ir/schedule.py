@@ -24,9 +24,9 @@ from textwrap import wrap
 from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.ir.json_text import read_json
 from aotc.ir.layout import LayoutJson
 from aotc.ir.program import Rewrite
+from aotc.json_text import read_json
 
 REGISTER = "register"  # the level of an edge whose producer is inlined
 REUSE = ("recompute", "slide")

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from aotc.errors import AotcError, ToolchainError
 from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, Manifest
-from aotc.ir.json_text import read_json
-from aotc.ir.manifest_form import manifest_fault
+from aotc.json_text import read_json
 from aotc.runtime.feeds import machine
+from aotc.runtime.manifest_form import manifest_fault
 from aotc.runtime.tools import Tools, c_tools, cuda_tools, simulated_tools
 
 _WORK = ".build-"

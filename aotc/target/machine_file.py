@@ -6,8 +6,8 @@ from math import isfinite
 from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.ir.json_text import read_json
 from aotc.ir.schedule import REGISTER
+from aotc.json_text import read_json
 from aotc.target.base import KINDS, SCOPES, Engine, Machine, Memory, Target, Unit
 from aotc.target.tuning import tuned, tuning_json
 

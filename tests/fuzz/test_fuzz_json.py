@@ -8,11 +8,11 @@ import run_json
 
 from aotc.cli_values import fixed_of, list_of
 from aotc.errors import AotcError, ScheduleError
-from aotc.ir.manifest_form import manifest_fault
 from aotc.ir.schedule import Schedule
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import read_manifest
+from aotc.runtime.manifest_form import manifest_fault
 from aotc.target import TARGETS
 from aotc.target.machine_file import with_machine
 

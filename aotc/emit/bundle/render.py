@@ -41,6 +41,7 @@ from aotc.ir.plans import Plans
 from aotc.ir.schedule import MIXED, PRECISION, Schedule
 from aotc.ir.simplify import simplify
 
+COST_BYTES = 32  # of what a profile counts of one kernel: NAME_cost
 MOST_BYTES = 1 << 62  # of anything: index arithmetic has 64 bits
 _C_FILES = (".c", ".h", ".hpp", ".cu", ".cuh")
 SHOWN = 64  # elements of a fixed input that the manifest states
@@ -124,6 +125,7 @@ def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name
     payload = -(-max(p.weights_bytes for p in plans) // 64) * 64
     hexes = [f"0x{b:02x}" for b in weights_hash]
     rows = [p.row() for p in parts]
+    cost_rows = max(1, *(len(r["kernels"]) for r in rows), 1)
     target = ", ".join(p.target.name for p in parts)
     cross = asdict(parts[0].target.cross) if parts[0].target.cross else None
     emitter = parts[0].target.emitter
@@ -133,7 +135,7 @@ def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name
     return {"about": f"{info.get('graph') or seen.name}, compiled by aotc for {target}",
             "target": target, "variants": rows, "any_rules": any(r["rules"] for r in rows),
             "embedded": weights == "embed",
-            "profile": profile, "cost_rows": max(1, *(len(r["kernels"]) for r in rows), 1),
+            "profile": profile, "cost_rows": cost_rows,
             "weights": weights, "weights_file": needs_file(weights, payload),
             "graph": info.get("graph") or "", "model_hash": info["model_hash"],
             "format_version": FORMAT_VERSION, "arch": parts[0].target.arch,
@@ -149,7 +151,7 @@ def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name
             "slot_count": max(1, *(len(p.slots) for p in plans)),
             "counts_workers": any(map(counts_workers, plans)),
             "slab_bytes": _slab_bytes(plans), **round_fields(plans),
-            "arena_max": _arena_max(plans, kit),
+            "arena_max": _arena_max(plans, kit, cost_rows if profile else 0),
             "magnitudes": checked_sizes(_sizes((*plans, seen), kit.most_elements)),
             "size_limit": f"{kit.most_elements or MOST_BYTES}.0",
             "payload_bytes": payload, "untouched": untouched(plans),
@@ -187,10 +189,12 @@ def _slab_bytes(plans: Sequence[Plan]) -> int:
     return max(sizes) if len(sizes) == len(plans) else -1
 
 
-def _arena_max(plans: Sequence[Plan], kit: Kit) -> int | None:
-    """Bytes of the arena's slots at most; None where that depends on the dimensions."""
+def _arena_max(plans: Sequence[Plan], kit: Kit, costs: int) -> int | None:
+    """Bytes of the arena's slots at most, with the rows of ``costs`` and what else lies in front;
+    None where that depends on the dimensions."""
     sizes = [n for n in map(arena_max, plans) if n is not None]
-    return max(sizes) + kit.reserved if len(sizes) == len(plans) else None
+    front = kit.reserved + -(-costs * COST_BYTES // 64) * 64
+    return max(sizes) + front if len(sizes) == len(plans) else None
 
 
 def _weights_hash(parts: Sequence[Variant], info: Mapping[str, Any]) -> bytes:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from aotc.errors import AotcError
 from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, Bundle
-from aotc.ir.json_text import read_json
+from aotc.json_text import read_json
 
 # what building a bundle leaves in its folder
 _BUILT = ("build", ".build")

@@ -8,10 +8,10 @@ from typing import Any
 
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Binary, Const, Expr, Sym, substitute, walk
-from aotc.ir.json_text import read_json
 from aotc.ir.program import Program
 from aotc.ir.schedule import When
 from aotc.ir.simplify import simplify
+from aotc.json_text import read_json
 
 POINTS = {1: 9, 2: 5, 3: 3}  # values of each symbol, by how many symbols there are
 SHARE = "share"  # of a call that was seen: how often, beside the others

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from aotc.errors import AotcError
-from aotc.ir.json_text import read_json
+from aotc.json_text import read_json
 from aotc.tuner.space.trial import Point
 
 VERSION = 1
