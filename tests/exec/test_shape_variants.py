@@ -138,6 +138,8 @@ def test_arena_is_that_of_the_variant(built):
         want = sum(-(-index_value(s, syms) // 64) * 64 for s in row.plan.slots) + index_value(
             as_expr(row.plan.slab_bytes), syms)
         assert size(*syms.values(), 1) == max(64, want + -(-counters // 64) * 64), syms
+        most = made.manifest["arena_bytes_max"] + made.manifest["slab_bytes_per_worker"]
+        assert size(*syms.values(), 1) <= most  # the counters of a profile, too
         assert want <= made.manifest["arena_bytes_max"] + made.manifest["slab_bytes_per_worker"]
 
 
