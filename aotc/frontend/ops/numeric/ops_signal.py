@@ -19,6 +19,7 @@ from aotc.ir.expr import (
     Where,
     compare,
     int_of,
+    minimum,
 )
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import simplify
@@ -42,34 +43,71 @@ def _dft(b: Builder, axis: int) -> Val:
     node, x, given = b.node, b.input(0), b.arg(1)
     b.need(x, "f")
     inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
-    extent = static_shape(x.shape[axis:axis + 1])
     parts = static_shape(x.shape[-1:])
-    if extent is None or parts not in ((1,), (2,)) or axis == x.rank - 1:
-        raise b.unsupported(f"a transform of axis {axis} of {x}", "pin the dimensions")
+    if parts not in ((1,), (2,)) or axis == x.rank - 1:
+        raise b.bad(f"a transform of axis {axis} of {x}: the last dimension must be 1 or 2, of real "
+                    "or complex numbers, and another than the axis")
     half = inverse and onesided
-    length = b.static_ints(given)[0] if given is not None else (
-        2 * (extent[0] - 1) if half else extent[0])
-    if length < 1:
-        raise b.bad(f"dft_length {length}")
-    if length > LONGEST:
+    length = b.ints(given)[0] if given is not None else simplify(
+        (x.shape[axis] - 1) * 2) if half else x.shape[axis]
+    b.require("ge", length, 1, "DFT: a transform has a length")
+    if not isinstance(length, Const) or not isinstance(x.shape[axis], Const):
+        return _dft_by_turns(b, axis, length)
+    if length.value > LONGEST:
         raise b.unsupported(f"a transform of {length} points, which is a product with a matrix",
                             f"use at most {LONGEST}")
-    matrix = _half_matrix(length) if half else _matrix(length, inverse)
+    matrix = _half_matrix(length.value) if half else _matrix(length.value, inverse)
     if onesided and not inverse:
-        matrix = matrix[:length // 2 + 1]
-    known = min(extent[0], matrix.shape[2])  # the signal is cut or taken as zero behind its end
-    matrix = np.ascontiguousarray(matrix[:, :, :known, :parts[0]])
+        matrix = matrix[:length.value // 2 + 1]
+    # the signal is cut or taken as zero behind its end
+    known = min(int_of(x.shape[axis]), matrix.shape[2])
+    matrix = np.ascontiguousarray(matrix[:, :, :known, :int_of(x.shape[-1])])
     shape = x.shape[:axis] + (Const(len(matrix)),) + x.shape[axis + 1:-1] + (
         Const(matrix.shape[1]),)
     axes = b.axes(shape)
-    k, p = Axis("k", Const(known)), Axis("p", Const(parts[0]))
+    k, p = Axis("k", Const(known)), Axis("p", x.shape[-1])
     weight = b.const(matrix, f"{node.label}_matrix")
     # what cancels is as small as its rounding: in f64, rounded once
     body = cast(REAL, b.load(x, axes[:axis] + (k,) + axes[axis + 1:-1] + (p,))) * b.load(
         weight, (axes[axis], axes[-1], k, p))
-    total = b.compute(axes, body, (k, p), "sum", "" if x.dtype == REAL else "sum")
-    return total if x.dtype == REAL else b.map(
-        total.shape, lambda i: cast(x.dtype, b.at(total, i)), [total])
+    return _rounded_once(b, b.compute(axes, body, (k, p), "sum", "" if x.dtype == REAL else "sum"))
+
+
+def _rounded_once(b: Builder, total: Val) -> Val:
+    """An f64 sum in the dtype of the node's input."""
+    to = b.input(0).dtype
+    return total if to == REAL else b.map(total.shape, lambda i: cast(to, b.at(total, i)), [total])
+
+
+def _dft_by_turns(b: Builder, axis: int, length: Expr) -> Val:
+    """The transform of an axis whose extent or length is a symbol: the cosines and sines of all
+    parts of a turn are made at every call, and looked up."""
+    x, node = b.input(0), b.node
+    inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
+    half, complex_ = inverse and onesided, x.shape[-1] == Const(2)
+    angles = b.axes((length,))
+    part = cast(REAL, angles[0]) * const(2 * np.pi, REAL) / cast(REAL, length)
+    cosine, sine = (b.compute(angles, Unary(f, part), tag=f"turns_{f}") for f in ("cos", "sin"))
+    some = simplify(length // 2 + 1)
+    made = (length, Const(1)) if half else (some if onesided else length, Const(2))
+    axes = b.axes(x.shape[:axis] + made[:1] + x.shape[axis + 1:-1] + made[1:])
+    # the signal is cut or taken as zero behind its end
+    k = Axis("k", simplify(minimum(x.shape[axis], some if half else length)))
+    turn = (axes[axis] * k) % length
+
+    def signal(p: int) -> Expr:
+        return cast(REAL, b.load(x, axes[:axis] + (k,) + axes[axis + 1:-1] + (Const(p),)))
+    c, s = b.load(cosine, (turn,)), b.load(sine, (turn,)) * (-1.0 if inverse else 1.0)
+    re, im = signal(0), signal(1) if complex_ else const(0, REAL)
+    first = re * c + im * s if complex_ else re * c
+    second = im * c - re * s if complex_ else Unary("neg", re * s)
+    value: Expr = first if half else Where(compare("eq", axes[-1], Const(0)), first, second)
+    if half:  # the other half of the spectrum is the conjugate
+        alone = Binary("or", compare("eq", k, Const(0)), compare("eq", k * 2, length))
+        value = Where(alone, value, value * 2.0)
+    total = b.compute(axes, value / cast(REAL, length) if inverse else value, (k,), "sum",
+                      "" if x.dtype == REAL else "sum")
+    return _rounded_once(b, total)
 
 
 def _turns(n: int, rows: int, columns: int) -> tuple[Array, Array]:
