@@ -45,7 +45,7 @@ def _dft(b: Builder, axis: int) -> Val:
     inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
     parts = static_shape(x.shape[-1:])
     if parts not in ((1,), (2,)) or axis == x.rank - 1:
-        raise b.bad(f"a transform of axis {axis} of {x}: the last dimension must be 1 or 2, of real "
+        raise b.bad(f"a transform of axis {axis} of {x}: the last dimension must be 1 or 2, real "
                     "or complex numbers, and another than the axis")
     half = inverse and onesided
     length = b.ints(given)[0] if given is not None else simplify(
