@@ -28,6 +28,7 @@ from aotc.frontend.read.definitions import by_definition
 from aotc.frontend.read.identifiers import Names
 from aotc.frontend.read.validate import LARGEST
 from aotc.frontend.refusals import UNKNOWN, is_unknown, parts_of, raise_refused, unknown
+from aotc.frontend.repeats import look_ups_of_repeats
 from aotc.frontend.row_values import Found
 from aotc.frontend.settled import enter_settled
 from aotc.ir.bundle import Part
@@ -85,7 +86,7 @@ def build(graph: Graph, trial: bool = False, library: bool = True,
     """A Builder that has run over every node; ``env`` holds the Val of every tensor.  ``enough``:
     asked in the first nodes of a trial build where there is a new limit; it ends there if so.
     ``strict``: it ends at the first node that is refused, or contradicts ``graph.ranks``."""
-    graph = folds_of_bags(choices_by_mask(graph))
+    graph = folds_of_bags(look_ups_of_repeats(choices_by_mask(graph)))
     b = Builder(graph, trial, library)
     b.run_node = _run_node
     for t in graph.inputs:
