@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import expect
-from aotc.frontend.building.values import SMALL, Result, Val, Value
+from aotc.frontend.building.declared import expect, loaded
+from aotc.frontend.building.known import chosen, followed
+from aotc.frontend.building.values import Index, Result, Val, Value
 from aotc.frontend.counted_steps import Unbounded, Written
 from aotc.frontend.graph import Node, shorten
 from aotc.frontend.refusals import Refusal
@@ -18,7 +19,6 @@ from aotc.frontend.row_values import Row
 from aotc.ir.expr import (
     Const,
     Expr,
-    Load,
     Sym,
     Where,
     any_of,
@@ -27,13 +27,16 @@ from aotc.ir.expr import (
     loads,
     maximum,
     minimum,
+    rewrite,
     substitute,
+    walk,
 )
 from aotc.ir.program import Step
 from aotc.ir.simplify import same, simplify, upper
 
 Call = Callable[[Node, Builder], Result]
 ZERO, ONE = Const(0), Const(1)
+_FEW = 16  # elements of a parameter: extents of a shape, twice
 INSTEAD = ("element-wise operators, sums, products, convolutions, pools, norms, recurrent layers "
            "and what moves elements may follow: write it as those, or cut the model in front of it")
 
@@ -133,16 +136,30 @@ class _Symbols:
         return self.parameter(v)
 
     def parameter(self, v: Val) -> Val:
-        """Small integers that tell numbers of elements, told by symbols."""
-        fn, starts = v.fn, {self.b.load(t, ()): k for k, (t, *_) in enumerate(self.b.counts)}
-        if fn is None or v.size is None or v.size > SMALL or v.rank > 1:
+        """Small integers, or what they are as floats, that tell numbers of elements: told by
+        symbols."""
+        if v.array is not None or v.size is None or v.size > _FEW or v.rank > 1:
             return v
-        points = [()] if v.rank == 0 else [(Const(k),) for k in range(v.size)]
-        found = {e for p in points for e in loads(fn(p))}
-        if not found or any(e not in starts for e in found):
+        points: list[Index] = [()] if v.rank == 0 else [(Const(k),) for k in range(v.size)]
+        told = [self.told(self.b.at(v, p)) for p in points]
+        values = [e for e in told if e is not None]
+        if len(values) < len(told) or not any(map(self.used, values)):
             return v
-        told: dict[Load, Expr] = {e: self.symbol(starts[e]) for e in found}
-        return replace(v, fn=lambda index: simplify(substitute(fn(index), told)))
+        return Val(v.shape, v.dtype, name=v.name, stored=v.stored,
+                   fn=lambda index: chosen(values, index[0] if index else ZERO))
+
+    def told(self, e: Expr) -> Expr | None:
+        """An element with symbols in the place of numbers of elements; None if other data is in
+        it."""
+        starts = {self.b.load(t, ()): k for k, (t, *_) in enumerate(self.b.counts)}
+        for source in (e, followed(self.b, e)):
+            known: dict[Expr, int] = {n: starts[n] for n in loads(source) if n in starts}
+            known |= {n: self.b.said[n] for n in walk(source) if n in self.b.said}
+            found = simplify(rewrite(source, lambda n: None, {
+                n: self.symbol(k) for n, k in known.items()}))
+            if not loaded(found):
+                return found
+        return None
 
     def demand(self, cond: Expr, why: str, written: Written) -> None:
         """The rule that a condition holds for the elements that there are; none ask for nothing."""

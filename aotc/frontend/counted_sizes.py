@@ -17,6 +17,7 @@ from aotc.frontend.building.declared import (
     room,
     roomed,
 )
+from aotc.frontend.building.known import followed, whole_of
 from aotc.frontend.building.values import At, Index, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.tensors.ops_slice import BORDERS, borders
@@ -95,6 +96,9 @@ def room_for(b: Builder, e: Expr, axis: int, out: int = 0) -> Count | None:
 
 def _start_of(b: Builder, e: Expr) -> int | None:
     """The number that has been told which ``e`` is."""
+    said = b.said.get(whole_of(followed(b, e)))
+    if said is not None:
+        return said
     for k, (total, _, _) in enumerate(b.counts):
         n = b.load(total, ())
         if same(e, n) or same(e, maximum(n, ZERO)):

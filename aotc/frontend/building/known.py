@@ -30,6 +30,7 @@ from aotc.ir.expr import (
     children,
     compare,
     int_of,
+    loads,
     substitute,
     walk,
     with_children,
@@ -46,6 +47,7 @@ MOST_POINTS = 1 << 26  # elements and terms that are evaluated for one tensor
 MOST_NODES = 1 << 14  # nodes of expressions that are looked at for one tensor
 MOST_ELEMENTS = 64  # of a tensor whose elements are looked at one by one
 MOST_DEPTH = 40  # computes that are put into one another
+MOST_FOLLOWED = 8  # computes that are followed to where an element comes from
 MOST_TERMS = 256  # of a fold that is unrolled
 SMALL_TABLE = 64  # elements of a constant that is looked up at a symbolic place
 
@@ -137,6 +139,25 @@ def without_loads(b: "Builder", e: Expr) -> Expr:
         return symbolic.cast(e.dtype, _Elements(b).resolved(e))
     except TooInvolved:
         return e
+
+
+def followed(b: "Builder", e: Expr) -> Expr:
+    """An element with what computes its parts in the place of loads, down to what is given."""
+    for _ in range(MOST_FOLLOWED):
+        makers = {n: s for n in loads(e) if isinstance(s := b.known.maker.get(n.buffer), Compute)
+                  and s.fold == "none" and len(s.outs) == 1}
+        if not makers:
+            break
+        e = symbolic.tidy(substitute(e, {n: substitute(s.body, dict(zip(s.axes, n.index)))
+                                         for n, s in makers.items()}))
+    return e
+
+
+def whole_of(e: Expr) -> Expr:
+    """An integer that another number is by another type."""
+    while isinstance(e, Cast) and not is_float(e.x.dtype) and e.x.dtype != "bool":
+        e = e.x
+    return e
 
 
 def place_of(index: Sequence[Expr], dims: Sequence[int]) -> Expr:

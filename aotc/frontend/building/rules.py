@@ -66,6 +66,7 @@ class Rules:
         self.counts: list[tuple[Val, Expr, Node]] = []
         # place in counts of a number that others determine -> it, of loads of what data says
         self.derived: dict[int, Expr] = {}
+        self.said: dict[Expr, int] = {}  # what such a number was computed from -> its place
         self.rows: dict[str, tuple[Row, ...]] = {}  # tensor -> its axes that data counts
         self.met = Found()  # what the node being built makes of them
         self.rounds: tuple[Sym, ...] = ()  # of the loops around what is being built

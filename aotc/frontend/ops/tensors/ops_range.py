@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from aotc.frontend.building import symbolic
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import bounded, expect, filled, room, roomed, told
+from aotc.frontend.building.known import followed, whole_of
 from aotc.frontend.building.rational import to_int
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
@@ -27,12 +27,8 @@ from aotc.ir.expr import (
     int_of,
     loads,
     maximum,
-    substitute,
 )
-from aotc.ir.program import Compute
 from aotc.ir.simplify import simplify
-
-DEEP = 8  # computes that are followed to where a start comes from
 
 
 @op("Range", since=11)
@@ -73,7 +69,7 @@ def _range_of_extents(b: Builder, *vals: Val) -> Val | None:
 def _range_of_known_length(b: Builder, *vals: Val) -> Val | None:
     """A Range that begins where data says, as many elements as extents say: Range(p, p + n); None
     if that is not what it is.  Floats round, so that their number is compared at run time."""
-    first, last, by = (_followed(b, b.at(v, (Const(0),) * v.rank)) for v in vals)
+    first, last, by = (followed(b, b.at(v, (Const(0),) * v.rank)) for v in vals)
     length = _added(first, last)
     if length is None or loads(length) or loads(by):
         return None
@@ -93,18 +89,6 @@ def _range_of_known_length(b: Builder, *vals: Val) -> Val | None:
                           cast(INDEX, steps)), n)],
                f"from a start that rounds there must be {n} elements, their number is")
     return b.map((n,), lambda index: start + cast(start.dtype, index[0]) * by, vals)
-
-
-def _followed(b: Builder, e: Expr) -> Expr:
-    """An element with what computes its parts in the place of loads, down to what is given."""
-    for _ in range(DEEP):
-        makers = {n: s for n in loads(e) if isinstance(s := b.known.maker.get(n.buffer), Compute)
-                  and s.fold == "none" and len(s.outs) == 1}
-        if not makers:
-            break
-        e = symbolic.tidy(substitute(e, {n: substitute(s.body, dict(zip(s.axes, n.index)))
-                                         for n, s in makers.items()}))
-    return e
 
 
 def _added(first: Expr, last: Expr) -> Expr | None:
@@ -149,6 +133,8 @@ def _range_from_data(b: Builder, *vals: Val) -> Val:
         expect(b, [(count, n)], f"the data must give the declared {n} elements, their number is")
         return b.map((n,), lambda index: first + cast(dtype, index[0]) * by, vals)
     told(b, b.compute((), count, tag="count"), replace(found, limited=True))
+    if (first, by) == (const(0, dtype), const(1, dtype)):
+        b.said[whole_of(followed(b, last))] = len(b.counts) - 1
     return b.map((n,), lambda index: filled(b, found, index[0], first + cast(
         dtype, index[0]) * by), vals)
 
