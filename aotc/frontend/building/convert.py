@@ -18,17 +18,17 @@ from aotc.frontend.building.half import call
 from aotc.frontend.building.registry import Build, lookup
 from aotc.frontend.building.rules import OUTSIDE
 from aotc.frontend.building.values import Absent, Result, Sequence, Val, Value
-from aotc.frontend.counted_axes import along_axes, has_numbers
-from aotc.frontend.counted_forms import by_form
+from aotc.frontend.counted.counted_axes import along_axes, has_numbers
+from aotc.frontend.counted.counted_forms import by_form
 from aotc.frontend.counted_rows import along_rows, meet
 from aotc.frontend.fold_norm import fold_batch_norm
 from aotc.frontend.graph import Graph, Node, shorten, show_type
+from aotc.frontend.loops.repeats import look_ups_of_repeats
 from aotc.frontend.masked import choices_by_mask
 from aotc.frontend.read.definitions import by_definition
 from aotc.frontend.read.identifiers import Names
 from aotc.frontend.read.validate import LARGEST
 from aotc.frontend.refusals import UNKNOWN, is_unknown, parts_of, raise_refused, unknown
-from aotc.frontend.repeats import look_ups_of_repeats
 from aotc.frontend.row_values import Found
 from aotc.frontend.settled import enter_settled
 from aotc.ir.bundle import Part

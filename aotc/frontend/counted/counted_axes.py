@@ -12,7 +12,7 @@ from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import expect, loaded
 from aotc.frontend.building.known import chosen, followed
 from aotc.frontend.building.values import Index, Result, Val, Value
-from aotc.frontend.counted_steps import Unbounded, Written
+from aotc.frontend.counted.counted_steps import Unbounded, Written
 from aotc.frontend.graph import Node, shorten
 from aotc.frontend.refusals import Refusal
 from aotc.frontend.row_values import Row

@@ -1,5 +1,5 @@
 """Steps that were built for extents that symbols stand for, as they are for numbers of elements
-that data says: see ``frontend/counted_axes.py``."""
+that data says: see ``frontend/counted/counted_axes.py``."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -8,7 +8,7 @@ from dataclasses import replace
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import Index, Result, Val
-from aotc.frontend.counted_axes import Call, along_axes, roomy
+from aotc.frontend.counted.counted_axes import Call, along_axes, roomy
 from aotc.frontend.graph import Node
 from aotc.frontend.row_values import Row
 from aotc.ir.dtypes import INDEX
