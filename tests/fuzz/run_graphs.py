@@ -238,8 +238,9 @@ def main(arguments=None):
     parser.add_argument("--draw", action="store_true")
     parser.add_argument("--evaluate", action="store_true",
                         help="the Program in numpy, up to what is scheduled; ten times as many")
-    parser.add_argument("--of", choices=("contrib", "ml", "more", "nodes", "rows", "stored",
-                                         "texts"), help="most nodes from this module's rows")
+    parser.add_argument("--of", choices=("contrib", "loops", "ml", "more", "nodes", "rows",
+                                         "stored", "texts"),
+                        help="most nodes from this module's rows")
     args = parser.parse_args(arguments)
     os.environ["CFLAGS"] = FLAGS
     warnings.simplefilter("ignore")

@@ -21,13 +21,13 @@ def test_random_graphs(seed, tmp_path):
     assert not faults(random_graph(seed), tmp_path / "bundle", "native")
 
 
-@pytest.mark.parametrize("of", ("contrib", "stored", "texts"))
+@pytest.mark.parametrize("of", ("contrib", "loops", "stored", "texts"))
 def test_random_graphs_of_one_kind(of, tmp_path):
     assert not faults(random_graph(2, of=of), tmp_path / "b", "c")
 
 
 @pytest.mark.product
-@pytest.mark.parametrize("of", ("contrib", "stored", "texts"))
+@pytest.mark.parametrize("of", ("contrib", "loops", "stored", "texts"))
 def test_many_random_graphs_of_one_kind(of):
     assert main(["--graphs", "40", "--seed", "9000", "--of", of, "--draw",
                  "--seconds", "100000"]) == 0

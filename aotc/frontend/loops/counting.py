@@ -252,7 +252,8 @@ def _number(b: Builder, v: Val) -> Expr | None:
 def _rounds(conds: Sequence[Expr], turn: Sym, first: Expr | None) -> Expr | None:
     """The most rounds while all conditions hold after each; ``first``: whether there is one, None
     if data say that.  None if the conditions leave any number."""
-    ends = [e for e in (_end(c, turn) for c in conds) if e is not None]
+    found = [_end(c, turn) for c in conds]
+    ends = [e for e in found if e is not None]
     if first == Const(False, "bool"):
         return Const(0)
     if not ends:
@@ -263,7 +264,7 @@ def _rounds(conds: Sequence[Expr], turn: Sym, first: Expr | None) -> Expr | None
     # as they were before the first round, where they are what decides that there is one
     before = [tidy(substitute(c, {turn: Const(-1)})) for c in conds]
     asked = set() if first is None else set(_unproved([first]))
-    if set(_unproved(before)) == asked:
+    if len(ends) == len(found) and set(_unproved(before)) == asked:
         return simplify(maximum(end + 1, Const(0)))
     rounds = maximum(end, Const(0)) + 1
     return simplify(rounds if not asked or first is None else Where(first, rounds, Const(0)))

@@ -167,21 +167,23 @@ def _region(b: Builder, plan: Plan) -> list[Value]:
     """The Loop's results as those of a region; of the rounds behind the first one where that gives
     a state the shape that it keeps."""
     made = attempt(b, lambda: _in_rounds(b, plan))
-    if isinstance(made, AotcError) and plan.whole and not plan.listed:
-        later = attempt(b, lambda: _behind_first(b, plan), AotcError)
-        if not isinstance(later, AotcError):
-            return later
-    if isinstance(made, AotcError):
-        growing = dry(b, lambda: growth(b, plan.body, plan.states)) or NONE
-        if not growing or plan.listed:
-            raise made
-        grown = attempt(b, lambda: _in_rounds(b, plan, growing))
-        if not isinstance(grown, AotcError):
-            return grown
-        if plan.most is None and not plan.whole:
-            raise grown  # which asks for a bound
-        raise _both(b, made, grown)
-    return made
+    if not isinstance(made, AotcError):
+        return made
+    own = isinstance(made, Refusal) and made.label == b.node.label  # not a node's of the body
+    if plan.listed or not own:
+        raise made
+    later = attempt(b, lambda: _behind_first(b, plan), AotcError) if plan.whole else made
+    if not isinstance(later, AotcError):
+        return later
+    growing = dry(b, lambda: growth(b, plan.body, plan.states)) or NONE
+    if not growing:
+        raise made
+    grown = attempt(b, lambda: _in_rounds(b, plan, growing))
+    if not isinstance(grown, AotcError):
+        return grown
+    if plan.most is None and not plan.whole:
+        raise grown  # which asks for a bound
+    raise _both(b, made, grown)
 
 
 def _both(b: Builder, made: AotcError, grown: AotcError) -> AotcError:
