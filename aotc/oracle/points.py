@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from aotc.errors import FaultError
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, E, Expr, Load, Sym, Var, leaves
 from aotc.ir.polynomial import Poly
@@ -58,7 +59,7 @@ class Points:
                 low = self.live & (self.value(from_poly(p)) < 0)
                 for f in facts if low.any() else ():
                     low = low & (self.value(f) >= 0)
-        except UnknownValue:
+        except (UnknownValue, FaultError):  # a place that breaks a rule is one of no call
             return None
         return bool(low.any())
 

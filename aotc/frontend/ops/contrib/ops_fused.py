@@ -7,7 +7,8 @@ from typing import Any
 
 from aotc.frontend.building.spelling import Spelling, spelt
 from aotc.frontend.building.values import Result, Val
-from aotc.ir.simplify import same
+from aotc.ir.expr import Const
+from aotc.ir.simplify import simplify
 
 # ---------------------------------------------------------------- activations
 
@@ -261,9 +262,10 @@ def nhwc_fused_conv(s: Spelling) -> Result:
 @spelt("NhwcConv", "X W B", _CONV)
 def nhwc_conv(s: Spelling) -> Result:
     """Weights have their channels last, too, where those are as many as the input's: optimisers
-    write them so, whatever the documentation says."""
+    write them so, whatever the documentation says.  Where the input's are open they are as many."""
     x, w = s.val("X"), s.val("W")
-    last = same(w.shape[-1] * s.attr("group", 1), x.shape[-1])
+    off = simplify(w.shape[-1] * s.attr("group", 1) - x.shape[-1])
+    last = not isinstance(off, Const) or off.value == 0
     return _channels_last_conv(s, channels_first(s, w) if last else w, 0)
 
 

@@ -13,18 +13,24 @@ from aotc.frontend.ops.numeric.ops_matmul import matmul
 from aotc.frontend.ops.numeric.ops_reduce import fold_axes
 from aotc.frontend.read.read_types import dtype_name, stored_name
 from aotc.ir.dtypes import STORED, is_float
-from aotc.ir.expr import Const, Expr, Unary, Where, binary, compare
+from aotc.ir.expr import Const, Expr, Shape, Unary, Where, binary, compare
+from aotc.ir.simplify import same
 
 RANGES = {"u8": (0, 255), "i8": (-128, 127), "u16": (0, 65535), "i16": (-32768, 32767),
           "u4": (0, 15), "i4": (-8, 7), "u2": (0, 3), "i2": (-2, 1)}
 _WIDE = {"u4": "u8", "i4": "i8", "u2": "u8", "i2": "i8"}  # dtypes that hold those of a few bits
 
 
-def per_axis(b: Builder, v: Val, axis: int, rank: int) -> Element:
-    """Reader of a scale or zero point that is one number or one per index of ``axis``."""
+def per_axis(b: Builder, v: Val, axis: int, of: Shape | int) -> Element:
+    """Reader of a scale or zero point that is one number or one per index of ``axis``; ``of``: the
+    shape of what it is for, or its rank."""
     if v.rank == 0 or v.rank == 1 and v.size == 1:
         return lambda index: b.at(v, (Const(0),) * v.rank)
+    shape, rank = (None, of) if isinstance(of, int) else (of, len(of))
     k = b.axis(axis, rank)
+    if v.rank == 1 and shape is not None:
+        b.joins.fits(v.shape[0], shape[k])
+        return lambda index: b.at(v, (b.joins.at(v.shape[0], shape[k], index[k]),))
     if v.rank == 1:
         return lambda index: b.at(v, (index[k],))
     size = b.node.attr("block_size", 0)
@@ -33,16 +39,16 @@ def per_axis(b: Builder, v: Val, axis: int, rank: int) -> Element:
     return lambda index: b.at(v, index[:k] + (index[k] // size,) + index[k + 1:])
 
 
-def zero_point(b: Builder, v: Val | None, axis: int, rank: int) -> Element | None:
+def zero_point(b: Builder, v: Val | None, axis: int, of: Shape | int) -> Element | None:
     """``per_axis`` of a zero point, None where the node has none."""
-    return None if v is None else per_axis(b, v, axis, rank)
+    return None if v is None else per_axis(b, v, axis, of)
 
 
 @op("DequantizeLinear", since=10)
 def dequantize(node: Node, b: Builder) -> Result:
     x, scale, zero = b.input(0), b.input(1), b.arg(2)
     axis = node.attr("axis", 1)
-    s, z = per_axis(b, scale, axis, x.rank), zero_point(b, zero, axis, x.rank)
+    s, z = per_axis(b, scale, axis, x.shape), zero_point(b, zero, axis, x.shape)
 
     def body(index: Index) -> Expr:
         e = b.at(x, index)
@@ -64,7 +70,7 @@ def quantize(node: Node, b: Builder) -> Result:
         raise b.unsupported(f"quantisation to {to}",
                             f"use one of {', '.join((*RANGES, *SMALL_FLOATS))}")
     axis = node.attr("axis", 1)
-    s, z = per_axis(b, scale, axis, x.rank), zero_point(b, zero, axis, x.rank)
+    s, z = per_axis(b, scale, axis, x.shape), zero_point(b, zero, axis, x.shape)
 
     def body(index: Index) -> Expr:
         e = cast("f32", b.at(x, index)) / cast("f32", s(index))
@@ -129,7 +135,7 @@ def centred(b: Builder, v: Val, zero: Val | None, axis: int, tag: str) -> Val:
     """``v`` minus its zero point, as i32."""
     if zero is None:
         return b.map(v.shape, lambda i: cast("i32", b.at(v, i)), [v], tag=tag)
-    z = per_axis(b, zero, axis, v.rank)
+    z = per_axis(b, zero, axis, v.shape)
     return b.map(v.shape, lambda i: cast("i32", b.at(v, i)) - cast("i32", z(i)), [v, zero], tag=tag)
 
 
@@ -171,10 +177,11 @@ def requantised(b: Builder, total: Val, left: tuple[Val, int], right: tuple[Val,
     """An i32 sum times its two scales, divided by the output's, rounded and saturated.  ``left``
     and ``right`` are (scale, axis of the sum that a scale per channel runs along); ``alpha`` is one
     more factor."""
-    one, two = (per_axis(b, v, axis, total.rank) for v, axis in (left, right))
-    s, z = (per_axis(b, v, 0, total.rank) for v in (scale, zero))
+    one, two = (per_axis(b, v, axis, total.shape) for v, axis in (left, right))
+    s, z = (per_axis(b, v, 0, total.shape) for v in (scale, zero))
     channels, axis = right
-    by_channel = channels.rank == 1 and channels.size != 1 and left[0].size == scale.size == 1
+    by_channel = channels.rank == 1 and same(channels.shape[0], total.shape[axis]) and (
+        channels.size != 1 and left[0].size == scale.size == 1)
 
     def factor(i: Index) -> Expr:
         return (one(i) * two(i) if alpha is None else alpha * one(i) * two(i)) / s(i)
