@@ -2,15 +2,18 @@
 that runs: both are computed, with room for the most that either may have.  States of a Loop keep
 the number that they have."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from aotc.errors import UnsupportedError
+from aotc.frontend.building.bodies import branch, dry
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.calls import expect_count
 from aotc.frontend.building.declared import Count, number_along, room
 from aotc.frontend.building.values import Index, Val, Value
 from aotc.frontend.graph import Body, shorten
 from aotc.frontend.row_values import Row
-from aotc.ir.expr import Const, Expr, Where, all_of, compare, maximum
+from aotc.ir.expr import Const, Expr, Shape, Where, all_of, compare, maximum
 from aotc.ir.simplify import same, simplify
 
 
@@ -42,6 +45,66 @@ def counted_either(b: Builder, cond: Val, vals: Sequence[Value], tensors: Sequen
         return b.at(v, i) if held is None else Where(held, b.at(v, i), zero)
     return b.map(shape, lambda i: Where(holds, there(x, i, ends[0]), there(y, i, ends[1])),
                  [cond, x, y], out=out)
+
+
+def one_runs_with_room(b: Builder, cond: Val, runs: Sequence[Callable[[], Sequence[Value]]]
+                       ) -> tuple[Val, ...]:
+    """The results of an If of which one branch runs, with room for the larger of the extents where
+    branches give other ones: data says how many elements there are, and the caller is told.
+    ``runs``: build the body for true and for false.  UnsupportedError where
+    they differ in more."""
+    made = [m for run in runs if (m := dry(b, partial(tensors_of, b, run))) is not None]
+    if len(made) < 2 or any(b.rows.get(o) for o in b.node.outputs):
+        raise _unequal(b, "branches that do not compile by themselves")
+    pairs = list(zip(*made, strict=True))
+    if any(x.rank != y.rank or x.dtype != y.dtype for x, y in pairs):
+        raise _unequal(b, "branches that give other ranks or types")
+    shapes = [tuple(d if same(d, e) else simplify(maximum(d, e)) for d, e in zip(x.shape, y.shape))
+              for x, y in pairs]
+
+    def filled(run: Callable[[], Sequence[Value]]) -> list[Val]:
+        return [_filled(b, b.as_tensor(v), shape) for v, shape in zip(run(), shapes)]
+    out = branch(b, cond, [partial(filled, run) for run in runs], range(len(shapes)))
+    holds = b.at(cond, (Const(0),) * cond.rank)
+    told: dict[tuple[Expr, Expr], int] = {}  # extents of both -> the number of their count
+    for k, (x, y) in enumerate(pairs):
+        for axis, ends in enumerate(zip(x.shape, y.shape)):
+            if same(*ends):
+                continue
+            if ends in told:  # as many as of another result
+                name, start = b.node.outputs[k], told[ends]
+                b.rows[name] = (*b.rows.get(name, ()), Row(name, axis, start))
+                continue
+            total = b.compute((), Where(holds, *ends), tag=f"count{k}_{axis}")
+            count = room(b, [(k, axis)], shapes[k][axis])
+            if count is None:
+                raise _unequal(b, "branches that give another shape than is declared")
+            expect_count(b, total, count)
+            told[ends] = len(b.counts) - 1
+    return out
+
+
+def tensors_of(b: Builder, run: Callable[[], Sequence[Value]]) -> list[Val]:
+    """The results of ``run``, which are tensors."""
+    return [b.as_tensor(v) for v in run()]
+
+
+def _unequal(b: Builder, what: str) -> UnsupportedError:
+    return b.unsupported(what, "make the results of both of one shape")
+
+
+def _filled(b: Builder, v: Val, shape: Shape) -> Val:
+    """``v`` with zeros behind its elements, of another shape."""
+    ends = [(k, d) for k, (d, n) in enumerate(zip(v.shape, shape)) if not same(d, n)]
+    if not ends:
+        return v
+    zero = Const(False if v.dtype == "bool" else 0, v.dtype)
+
+    def body(i: Index) -> Expr:
+        held = all_of(compare("lt", i[k], d) for k, d in ends)
+        assert held is not None, shape
+        return Where(held, b.at(v, i), zero)
+    return b.map(shape, body, [v], tag="filled")
 
 
 def one_round(b: Builder, body: Body, vals: Sequence[Value], tag: str = "") -> tuple[Value, ...]:
@@ -83,4 +146,4 @@ def _extent(b: Builder, holds: Expr, vals: Sequence[Val], tensors: Sequence[str]
     return count.extent
 
 
-__all__ = ["counted_either", "one_round"]
+__all__ = ["counted_either", "one_round", "one_runs_with_room", "tensors_of"]

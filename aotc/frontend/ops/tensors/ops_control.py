@@ -8,16 +8,16 @@ from collections import abc
 from functools import partial
 
 from aotc.errors import AotcError, ModelError, UnsupportedError
-from aotc.frontend.building.bodies import attempt, branch
+from aotc.frontend.building.bodies import attempt, branch, dry
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.values import Absent, Result, Sequence, Val, Value
-from aotc.frontend.counted_branches import counted_either
+from aotc.frontend.counted_branches import counted_either, one_runs_with_room, tensors_of
 from aotc.frontend.graph import Body, Node, shorten
 from aotc.frontend.loops.rounds import counts
 from aotc.frontend.ops.tensors.ops_shape import concat
 from aotc.frontend.readings import deciding, negated, read_as
-from aotc.frontend.refusals import Refusal, Undecided, check_supported
+from aotc.frontend.refusals import Refusal, Undecided, check_supported, unknown
 from aotc.ir.expr import Const, Expr, Load, Sym, Where, loads, substitute, walk
 from aotc.ir.program import Branch, Compute
 from aotc.ir.simplify import simplify
@@ -40,7 +40,7 @@ def if_op(node: Node, b: Builder) -> Result:
         body = branches[0 if known else 1]
         check_supported(b.graph, body.nodes)
         return results(b.inline(body, (), made=node.outputs))
-    check_supported(b.graph, [n for body in branches for n in body.nodes])
+    _check_branches(b, cond, branches)
     if len(branches[0].outputs) != len(branches[1].outputs):
         raise b.bad("branches with {} and {} outputs".format(*(len(x.outputs) for x in branches)))
     holds = element(b, b.known(cond))
@@ -61,6 +61,18 @@ def if_op(node: Node, b: Builder) -> Result:
     return results(b.inline(branches[run], ()))
 
 
+def _check_branches(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> None:
+    """UnsupportedError for operators without an implementation; where those of one branch have
+    one, what makes it the only one is proposed."""
+    try:
+        check_supported(b.graph, [n for body in branches for n in body.nodes])
+    except UnsupportedError as err:
+        if all(unknown(b.graph, body.nodes) for body in branches):
+            raise
+        raise b.unsupported(f"branches of which only one compiles: {err}",
+                            _settled(b, cond)) from None
+
+
 def _of_one_rank(b: Builder, holds: Expr, what: str) -> Refusal:
     return b.unsupported(f"branches of which extents decide which runs: {what}",
                          _pinned(b, holds))
@@ -72,9 +84,37 @@ def _pinned(b: Builder, holds: Expr) -> str:
 
 
 def _by_data(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> abc.Sequence[Value]:
-    """The results of a branch that is chosen while running."""
+    """The results of a branch that is chosen while running; where both do not compile together,
+    what makes one the only one is proposed."""
+    try:
+        return _either_way(b, cond, branches)
+    except Undecided:
+        raise
+    except (UnsupportedError, ModelError) as err:
+        advice = _settled(b, cond)
+        if not b.known.is_data(cond) or advice in str(err):
+            raise
+        raise b.unsupported("branches for a condition that is data, which do not compile together: "
+                            f"{err}", advice) from None
+
+
+def _either_way(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> abc.Sequence[Value]:
     chosen = attempt(b, lambda: _one_runs(b, cond, branches))
+    if isinstance(chosen, AotcError) and _other_extents(b, branches):
+        runs = [partial(b.inline, body, ()) for body in branches]
+        chosen = attempt(b, lambda: one_runs_with_room(b, cond, runs))
     return _both_run(b, cond, branches) if isinstance(chosen, AotcError) else chosen
+
+
+def _other_extents(b: Builder, branches: abc.Sequence[Body]) -> bool:
+    """True if branches give a result along an axis other numbers of the same extents, which no call
+    makes equal in general."""
+    made = [m for body in branches if (m := dry(b, partial(
+        tensors_of, b, partial(b.inline, body, ())))) is not None]
+    return len(made) == 2 and any(
+        _symbols(d) & _symbols(e) and d != e and not isinstance(simplify(d - e), Const)
+        or _differ(d, e)
+        for x, y in zip(*made) if x.rank == y.rank for d, e in zip(x.shape, y.shape))
 
 
 def _one_runs(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> tuple[Val, ...]:
