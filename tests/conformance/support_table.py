@@ -137,7 +137,7 @@ written out. A model may leave out the import of that domain, as optimisers do. 
   anything). It may be of integers of 8 bits (i8) or 4 (u8), not of 8-bit floats. Past and present
   are two tensors; so they are of MultiHeadAttention and DecoderMaskedMultiHeadAttention, where
   buffers have room and `past_sequence_length` says how much is in use. Scores (`qk_output`, output
-  3) are those of a cache that grows.
+  3) of a cache with room need a declared shape; a cache of the last keys gives none.
 - CausalConvWithState has one dimension of length (`ndim` 1); it, LinearAttention and those for rows
   of tokens keep the last state only (`state_window`, `state_update_capacity` 0). GatedDeltaNet
   takes requests of one length (no `cu_seqlens`).

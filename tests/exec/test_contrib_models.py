@@ -176,6 +176,45 @@ def test_a_language_model_with_a_cache(tmp_path):
         cache = got[1:]
 
 
+def integer_cache(bits):
+    """GroupQueryAttention with a cache of integers that grows: (model, its caches' names)."""
+    w, columns = Writer(), 16 * bits // 8
+    scale = w.const(np.array([0.02 if bits == 8 else 0.3], np.float32))
+    past, present = ([f"{when}_{n}" for n in "kv"] for when in ("past", "present"))
+    w("GroupQueryAttention", *"qkv", *past, "lengths", "total", *[""] * 5, scale, scale,
+      outputs=("y", *present), num_heads=4, kv_num_heads=2, k_quant_type="PER_TENSOR",
+      v_quant_type="PER_TENSOR", kv_cache_bit_width=bits, **MS)
+    kind = np.int8 if bits == 8 else np.uint8
+    inputs = {n: (np.float32, (1, "sequence", c)) for n, c in zip("qkv", (64, 32, 32))}
+    inputs |= dict.fromkeys(past, (kind, (1, 2, "past", columns)))
+    inputs |= {"lengths": (np.int32, (1,)), "total": (np.int32, ())}
+    return w.model(inputs, ["y", *present], domains=("com.microsoft",)), past, present, kind
+
+
+@pytest.mark.parametrize("bits", (8, pytest.param(4, marks=pytest.mark.product)))
+def test_a_cache_of_integers_grows_in_place(bits, tmp_path):
+    """A prompt and a token, each in the buffers that the one before has left."""
+    model, past, present, kind = integer_cache(bits)
+    bundle = aotc.compile(model, out=tmp_path / "bundle", target=TARGET, alias=dict(zip(
+        past, present)), dims={"sequence": (1, 8), "past": (0, 32)})
+    loaded, rng = bundle.load(threads=1), np.random.default_rng(6)
+    caches = {n: np.full((1, 2, 12, 2 * bits), 99, kind) for n in past}
+    for before, sequence in ((0, 5), (5, 1)):
+        end = before + sequence
+        own = {n: rng.standard_normal((1, sequence, c)).astype(np.float32)
+               for n, c in zip("qkv", (64, 32, 32))}
+        own |= {"lengths": np.array([end - 1], np.int32), "total": np.array(end, np.int32)}
+        held = {n: a[:, :, :before].copy() for n, a in caches.items()}
+        wanted = EXECUTORS["onnxruntime"](model, own | held)
+        names = {i.name for i in loaded.inputs}
+        got = loaded.run({k: v for k, v in own.items() if k in names} | caches,
+                         dims={"past": before})
+        np.testing.assert_allclose(got["y"], wanted[0], rtol=1e-4, atol=1e-5)
+        for name, w in zip(past, wanted[1:], strict=True):
+            np.testing.assert_array_equal(caches[name][:, :, :end], w)
+            assert (caches[name][:, :, end:] == 99).all()
+
+
 def test_one_column_of_few_bits():
     """Its panel has 128 columns, which the limit on what layouts add once refused."""
     case = next(c for c in contrib_cases() if c.name == "ms_bits_column")

@@ -343,6 +343,11 @@ MIXTURES = {
                        rand(4, 64, seed=2), u8(4, 32, 16, seed=3), rand(4, 32, seed=4) / 20,
                        rand(4, 32, seed=5), consts=tuple(range(2, 8)), k=2, swiglu_fusion=1,
                        activation_type="swiglu", expert_weight_bits=4),
+    **{f"ms_qexperts_weights_{whole}": row(
+        "QMoE", rand(5, 32), ROUTES, u8(4, 64, 16), rand(4, 64, seed=1) / 20, None,
+        u8(4, 32, 16, seed=3), rand(4, 32, seed=4) / 20, *[None] * 7, np.abs(rand(5, 4, seed=9)),
+        consts=(2, 3, 5, 6), k=2, swiglu_fusion=1, activation_type="swiglu", expert_weight_bits=4,
+        normalize_routing_weights=whole) for whole in (0, 1)},
     "ms_qexperts_zeros": row("QMoE", rand(5, 32), ROUTES, u8(4, 64, 16), rand(4, 64, seed=1) / 20,
                              None, u8(4, 32, 16, seed=3), rand(4, 32, seed=4) / 20, None, None,
                              None, None, u8(4, 32, seed=8), u8(4, 16, seed=9),

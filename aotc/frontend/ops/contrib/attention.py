@@ -4,6 +4,7 @@ total, size], scores [batch, heads, sequence, total]."""
 
 import math
 
+from aotc.frontend.building.declared import expect, expected_shape
 from aotc.frontend.building.spelling import Spelling
 from aotc.frontend.building.symbolic import conjunction
 from aotc.frontend.building.values import Index, Val
@@ -185,3 +186,16 @@ def to_room(s: Spelling, v: Val | None, total: Expr, tag: str) -> Val | None:
     s.b.nonempty(v.shape[-1], (total,), "a column for the first key")
     return s.b.move(given, (*v.shape[:-1], total), lambda i: (*i[:-1], minimum(i[-1], last)),
                     tag=tag)
+
+
+def in_use(s: Spelling, score: Val, count: Expr, out: int) -> Val:
+    """Scores of a buffer with room for those of the keys in use, of which data says the ``count``:
+    as many as the model declares for output ``out``."""
+    declared = expected_shape(s.b, s.node.outputs[out], 4)
+    if declared is None:
+        raise s.b.unsupported("scores of a buffer with room for more keys without a declared shape",
+                              f"declare that of output {out}")
+    expect(s.b, [(count, declared[3])],
+           f"output {out} is declared with {declared[3]} keys, in use are")
+    s.b.require("le", declared[3], score.shape[-1], "the buffer has room for the keys in use")
+    return s.cut(score, score.rank - 1, 0, declared[3])

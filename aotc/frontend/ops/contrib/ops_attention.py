@@ -9,6 +9,7 @@ from aotc.frontend.ops.contrib.attention import (
     appended,
     causal,
     heads,
+    in_use,
     joined,
     masked,
     of_beams,
@@ -80,7 +81,7 @@ def decoder_attention(s: Spelling) -> Result:
 
 
 def _cached_attention(s: Spelling, operands: Sequence[Val], mask: str, start: Val | None
-                      ) -> tuple[Val, Val, Val, Val]:
+                      ) -> tuple[Val, Val, Val, Val | None]:
     """(the output, the keys and values after the call, scores): these are behind those of earlier
     calls, or, where ``start`` says how many there are, in buffers with room for more."""
     q, *both = operands
@@ -108,13 +109,13 @@ def _cached_attention(s: Spelling, operands: Sequence[Val], mask: str, start: Va
         before = start if start is not None else s.dims(total - count)
         read = [of_beams(s, v, beams, before) for v in read]
     score = masked(s, scores(s, q, read[0], s.attr("scale", 0.0)), [added, bias], keep)
+    shown = None
     if s.wants(3):
-        if keep is not None and start is not None:
-            raise s.b.unsupported("scores of a buffer with room for more keys",
-                                  "export the model without its output 3")
-        score = s("Identity", score, out=3)
+        shown = score if start is None or pasts[0] is None else in_use(
+            s, score, s.b.index_at(start, (Const(0),) * start.rank) + count, 3)
+        shown = s("Identity", shown, out=3)
     share = s("Softmax", score, axis=-1)
-    return joined(s, s("MatMul", share, read[1])), made[0], made[1], score
+    return joined(s, s("MatMul", share, read[1])), made[0], made[1], shown
 
 
 def _operands(s: Spelling) -> Sequence[Val]:

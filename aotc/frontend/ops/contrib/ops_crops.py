@@ -5,6 +5,7 @@ from typing import Any
 from aotc.frontend.building.spelling import Spelling, spelt
 from aotc.frontend.building.symbolic import cast, conjunction, const
 from aotc.frontend.building.values import Index, Result
+from aotc.frontend.ops.contrib.ops_recurrence import rounded
 from aotc.ir.expr import Const, Expr, Unary, Where, compare, maximum, minimum
 
 
@@ -12,7 +13,7 @@ from aotc.ir.expr import Const, Expr, Unary, Where, compare, maximum, minimum
 def crop_and_resize(s: Spelling) -> Result:
     """Regions [y1, x1, y2, x2] of images, as shares of their sides, in one size: [regions,
     channels, height, width].  Corners are elements; outside there is one value."""
-    x, regions, b = s.val("X"), s.val("rois"), s.b
+    b, x, regions = s.b, s.cast(s.val("X"), "f32"), s.cast(s.val("rois"), "f32")
     mode = s.attr("mode", "bilinear")
     if mode not in ("bilinear", "nearest"):
         raise b.bad(f"the mode {mode!r} is neither 'bilinear' nor 'nearest'")
@@ -52,7 +53,8 @@ def crop_and_resize(s: Spelling) -> Result:
                         for row in (low[0], high[0]))
             found = top + (end - top) * part[0]
         return Where(inside, found, outside)
-    return b.map((regions.shape[0], x.shape[1], *sizes), element, [x, regions, owner])
+    made = b.map((regions.shape[0], x.shape[1], *sizes), element, [x, regions, owner], tag="crops")
+    return rounded(s, made, s.val("X").dtype, 0)
 
 
 _CONV_TRANSPOSE = "auto_pad dilations group kernel_shape output_padding strides"

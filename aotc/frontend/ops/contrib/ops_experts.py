@@ -28,16 +28,18 @@ def mixture(s: Spelling) -> Result:
 
 @spelt("QMoE", "input router_probs fc1_experts_weights fc1_scales fc1_experts_bias "
        "fc2_experts_weights fc2_scales fc2_experts_bias fc3_experts_weights fc3_scales "
-       "fc3_experts_bias fc1_zero_points fc2_zero_points fc3_zero_points -router_weights "
+       "fc3_experts_bias fc1_zero_points fc2_zero_points fc3_zero_points router_weights "
        "-fc1_global_scale -fc2_global_scale -fc1_act_scale -fc2_act_scale -fc1_act_block_scale "
        "-fc2_act_block_scale", f"{_ATTRIBUTES} expert_weight_bits block_size accuracy_level "
        "fc1_expert_weight_bits fc2_expert_weight_bits fc3_expert_weight_bits weights_prepacked",
        only={"use_sparse_mixer": 0, "swiglu_limit_after_activation": 0, "quant_type": "int"})
 def quantised_mixture(s: Spelling) -> Result:
-    """What the picked experts count adds up to 1, asked for or not, as ONNX Runtime has it."""
+    """What the picked experts count adds up to 1, asked for or not, as ONNX Runtime has it; where
+    ``router_weights`` says what they count, only if asked for."""
     first, second = (_weights(s, n) for n in ("fc1", "fc2"))
     third = None if s.opt("fc3_experts_weights") is None else _weights(s, "fc3")
-    return _mixed(s, first, second, third, True)
+    own = s.opt("router_weights") is not None
+    return _mixed(s, first, second, third, not own or bool(s.attr("normalize_routing_weights", 0)))
 
 
 def _weights(s: Spelling, name: str) -> Val:
@@ -73,8 +75,9 @@ def _mixed(s: Spelling, first: Val, second: Val, third: Val | None, whole: bool)
 
 def _shares(s: Spelling, logits: Val, whole: bool) -> Val:
     """What every expert counts for every token, [tokens, experts]; ``whole``: it adds up to 1."""
-    k = s.attr("k", 1)
+    k, own = s.attr("k", 1), s.inputs.get("router_weights")
     best, which = s.several("TopK", [s("Softmax", logits, axis=-1), s.ints(k)], [None] * 2, axis=-1)
+    best = best if own is None else s("GatherElements", own, which, axis=1)
     if whole:
         best = s("Div", best, s("ReduceSum", best, s.ints(1), keepdims=1))
     count = width(s, logits.shape[1], 1, "the experts")

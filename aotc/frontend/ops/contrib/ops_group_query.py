@@ -6,6 +6,7 @@ from aotc.frontend.building.spelling import Spelling, spelt
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.ops.contrib.attention import (
     heads,
+    in_use,
     joined,
     lowest,
     parts,
@@ -153,11 +154,10 @@ def _shown(s: Spelling, cache: Whole | Window, score: Val, share: Val, keep: Val
     if isinstance(cache, Window):
         raise s.b.unsupported("qk_output of a cache that slides",
                               "export the model with qk_output = 0")
-    past = s.opt("past_key")
-    if past is not None and same(past.shape[2], cache.total):
-        raise s.b.unsupported("qk_output of a cache with room for more keys",
-                              "declare a present that is longer than the past by the sequence")
     shown = s("Where", keep, score if kind == 1 else share, s.number(0, score.dtype))
+    past, whole_length = s.opt("past_key"), s.val("total_sequence_length")
+    if past is not None and same(past.shape[2], cache.total):
+        shown = in_use(s, shown, s.b.index_at(whole_length, (Const(0),) * whole_length.rank), 3)
     batch, sequence, total = shown.shape[0], shown.shape[-2], shown.shape[-1]
     return s.reshape(shown, batch, s.given("num_heads"), sequence, total, out=3)
 

@@ -65,11 +65,12 @@ def no_repeated_runs(s: Spelling) -> Result:
     def same_run(i: Index) -> Expr:
         differs = any_of(compare("ne", s.b.at(ids, (i[0], i[1] + k)),
                                  s.b.at(ids, (i[0], length - before + k))) for k in range(before))
-        never = const(-np.inf, scores.dtype)
-        return never if differs is None else Where(differs, const(np.inf, scores.dtype), never)
+        never = const(-np.inf, "f32")
+        return never if differs is None else Where(differs, const(np.inf, "f32"), never)
     ends = s.cut(ids, 1, before, length)
     found = s.b.map(ends.shape, same_run, [ids], tag="found")
-    return s("ScatterElements", scores, ends, found, axis=1, reduction="min", out=0)
+    return s("ScatterElements", scores, ends, s.cast(found, scores.dtype), axis=1,
+             reduction="min", out=0)
 
 
 @spelt("NGramHashMapping", "input_ids multipliers vocab_sizes past_ids head_offsets eos_token_id "
