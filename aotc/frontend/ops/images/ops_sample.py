@@ -11,12 +11,10 @@ from aotc.frontend.building.symbolic import cast, conjunction, const, summed
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.ops_grid import element
-from aotc.frontend.ops.images.resample import weighted
 from aotc.ir.access import volume
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import (
     Axis,
-    Binary,
     Const,
     Expr,
     Shape,
@@ -92,65 +90,6 @@ def _weighted(b: Builder, x: Val, lead: Index, corners: Sequence[Corners]) -> Ex
             e = e * w
         return e
     return summed(map(weighted, product(*corners)))
-
-
-@op("RoiAlign", since=10)
-def roi_align(node: Node, b: Builder) -> Result:
-    x, rois, batches = b.input(0), b.input(1), b.input(2)
-    b.need(x, "f")
-    height, width = node.attr("output_height", 1), node.attr("output_width", 1)
-    count = node.attr("sampling_ratio", 0)
-    if count < 1:
-        raise b.unsupported("a sampling_ratio that depends on the regions", "give a number")
-    mode = node.attr("mode", "avg")
-    way = node.attr("coordinate_transformation_mode",
-                    "half_pixel" if node.opset >= 16 else "output_half_pixel")
-    scale, f = node.attr("spatial_scale", 1.0), x.dtype
-    shape = (rois.shape[0], x.shape[1], Const(height), Const(width))
-    for extent in (x.shape[0], *x.shape[2:]):
-        b.nonempty(extent, shape, "pixels to sample")
-    axes = b.axes(shape)
-    grid = b.axes((Const(count), Const(count)), prefix="s")
-    shift = const(0.5 if way == "half_pixel" else 0, f)
-    lines = []
-    for d, size in enumerate((height, width)):
-        start, end = (b.at(rois, (axes[0], Const(k))) * const(scale, f) - shift
-                      for k in (1 - d, 3 - d))
-        length = end - start
-        if way != "half_pixel":
-            length = maximum(length, const(1, f))
-        bin_size = length / const(size, f)
-        place = start + cast(f, axes[2 + d]) * bin_size + (
-            cast(f, grid[d]) + const(0.5, f)) * bin_size / const(count, f)
-        lines.append(_bilinear_taps(place, x.shape[2 + d], f))
-    n = b.inside(b.index_at(batches, (axes[0],)), x.shape[0])
-    inside = conjunction(line[0] for line in lines)
-    values = []
-    for corner in product(*(line[1] for line in lines)):
-        e = b.at(x, (n, axes[1]) + tuple(p for p, _ in corner))
-        w = corner[0][1] * corner[1][1]
-        values.append(weighted(e, w) if mode == "max" else e * w)
-    total = values[0]
-    for e in values[1:]:
-        total = maximum(total, e) if mode == "max" else total + e
-    body = Where(inside, total, const(0, f))
-    if mode == "max":
-        return b.compute(axes, body, grid, "max")
-    added = b.compute(axes, body, grid, "sum", "sum")
-    return b.map(added.shape, lambda i: b.at(added, i) * const(1 / count**2, f), [added])
-
-
-def _bilinear_taps(place: Expr, extent: Expr, dtype: str) -> tuple[Expr, Corners]:
-    """(condition that the place counts, (index, weight) of both neighbours); a place up to one
-    element outside takes the edge's."""
-    last = cast(dtype, extent - 1)
-    counts = Binary("and", compare("ge", place, const(-1, dtype)),
-                    compare("le", place, cast(dtype, extent)))
-    place = minimum(maximum(place, const(0, dtype)), last)
-    low = Unary("floor", place)
-    rest = place - low
-    at = minimum(maximum(cast(INDEX, low), Const(0)), extent - 1)
-    return counts, [(at, const(1, dtype) - rest), (minimum(at + 1, extent - 1), rest)]
 
 
 @op("AffineGrid", since=20)
