@@ -92,8 +92,8 @@ Limits that the table does not show:
   do. `tf_crop_and_resize` without a region takes the whole image. Factors that are quotients of
   extents resize to the extents they were made of; where f32 makes one less of the product, a call
   is a fault.
-- RoiAlign without a `sampling_ratio` takes as many samples of a bin as it has pixels, rounded up, as
-  ONNX Runtime has it; samples outside of the image are 0. MaxRoiPool is as ONNX Runtime has it.
+- RoiAlign without a `sampling_ratio` takes as many samples of a bin as it has pixels, rounded up,
+  as ONNX Runtime does; samples outside of the image are 0. So is MaxRoiPool as it has it.
 - Sequences are lists while compiling: their length must be known, of inputs it is
   [said](dimensions.md#sequences-and-optionals). Optionals are there or not, which is known too.
 - TopK, Unique, Compress, NonZero and NonMaxSuppression are library kernels for rows of more than 32

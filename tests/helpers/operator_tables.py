@@ -167,6 +167,9 @@ CASES = {
     "where": ("Where", [np.array([[True], [False]]), rand(3), rand(2, 3, seed=1)], {}, (), 18,
               BOTH),
     "range_down": ("Range", [np.array(9), np.array(-4), np.array(-3)], {}, (0, 1, 2), 18, BOTH),
+    "max_roi": ("MaxRoiPool", [rand(2, 3, 5, 6), np.array(
+        [[0, 0.6, 1, 4, 9], [1, -3, 2, 2.5, 3], [1, 4, 4, 1, 1]], np.float32)],
+        dict(pooled_shape=[2, 3]), (), 18, RUNTIME),
     "resize_9": ("Upsample", [rand(1, 2, 3, 4), np.array([1, 1, 2, 3], np.float32)], {}, (1,), 9,
                  RUNTIME),
     "resize_10": ("Resize", [rand(1, 2, 3, 4), np.array([1, 1, 2, 2], np.float32)], {}, (1,), 10,
