@@ -23,6 +23,7 @@ from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import SMALL, Entries, Index, Result, Val
 from aotc.frontend.counted_sizes import SIZED, sized
 from aotc.frontend.graph import Graph, Node, shorten
+from aotc.frontend.loops.rounds import counts
 from aotc.frontend.ops.tensors.ops_slice import INT_MAX
 from aotc.frontend.ops.tensors.reshape import source_index
 from aotc.frontend.row_values import Alike, Found, Row
@@ -316,11 +317,12 @@ def _sliced(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
 
 
 def _cut(node: Node, b: Builder) -> Val | None:
-    """Runs along axes, of which data says where they begin or end; None if it does not, or such an
-    axis is a row."""
+    """Runs along axes, of which data says where they begin or end, or the round of a loop how long
+    they are; None if neither does, or such an axis is a row."""
     first, last = b.elements(b.input(1)), b.elements(b.input(2))
     given, steps = b.arg(3), b.arg(4)
-    if not any(map(loaded, (*first, *last))) or (
+    by_round = b.rounds and any(counts(e, b.turns) for e in (*first, *last))
+    if not by_round and not any(map(loaded, (*first, *last))) or (
             steps is not None and any(e != ONE for e in b.elements(steps))) or (
             expected_shape(b, node.outputs[0]) is not None):
         return None
@@ -330,26 +332,37 @@ def _cut(node: Node, b: Builder) -> Val | None:
     rows = {r.axis for r in b.rows.get(node.inputs[0], ())}
     if not len(set(places)) == len(axes) == len(first) == len(last) or rows.intersection(places):
         return None
+    if by_round and not any(map(loaded, (*first, *last))) and not all(
+            counts(b.settled(_length(v.shape[axis], begin, end)), b.turns)
+            for axis, begin, end in zip(places, first, last)):
+        return None
     for axis, begin, end in zip(places, first, last):
         v = _run_of(b, v, axis, v.shape[axis], begin, end)
     return v
 
 
+def _place(e: Expr, n: Expr) -> Expr:
+    """An end of a run among ``n`` elements."""
+    if isinstance(e, Const) and abs(e.value) >= INT_MAX:
+        return n if e.value > 0 else ZERO
+    return simplify(minimum(maximum(Where(compare("lt", e, ZERO), e + n, e), ZERO), n))
+
+
+def _length(n: Expr, first: Expr, last: Expr) -> Expr:
+    """The elements of a run."""
+    return simplify(maximum(_place(last, n) - _place(first, n), ZERO))
+
+
 def _run_of(b: Builder, x: Val, axis: int, n: Expr, first: Expr, last: Expr) -> Val:
     """From the element ``first`` to the one before ``last`` of the ``n`` that there are."""
     extent = x.shape[axis]
-
-    def place(e: Expr) -> Expr:
-        if isinstance(e, Const) and abs(e.value) >= INT_MAX:
-            return n if e.value > 0 else ZERO
-        return minimum(maximum(Where(compare("lt", e, ZERO), e + n, e), ZERO), n)
-    begin, end = simplify(place(first)), simplify(place(last))
+    begin = b.settled(_place(first, n))
     most = extent
     if isinstance(first, Const) and isinstance(last, Const):
         a, z = first.value, last.value
         span = z - a if (a < 0) == (z < 0) else -a if a < 0 else None
         most = extent if span is None or span >= INT_MAX else minimum(extent, Const(max(span, 0)))
-    count, total = _count(b, axis, x.rank, simplify(maximum(end - begin, ZERO)), most)
+    count, total = _count(b, axis, x.rank, b.settled(_length(n, first, last)), most)
 
     def body(i: Index) -> Expr:
         at = _inside(i[axis] + begin, extent)
@@ -416,11 +429,11 @@ def _lined_up(b: Builder, x: Val, axis: int, to: Sequence[Expr], k: int, n: Expr
     return b.map((*to[:k], count.extent, *to[k + 1:]), body, [x, total])
 
 
-def _length(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
+def _listed(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
     (row,) = rows
     return b.value((), lambda i: _number(b, row.start))
 
 
 _MOVES: dict[str, Callable[[Node, Builder, Sequence[Row]], Val]] = {
-    "Shape": _shape, "Size": _size, "SequenceLength": _length, "Concat": _joined,
+    "Shape": _shape, "Size": _size, "SequenceLength": _listed, "Concat": _joined,
     "Slice": _sliced, "Reshape": _reshaped}

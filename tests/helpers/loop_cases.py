@@ -253,6 +253,30 @@ CASES = [
         "t", f"xi = Gather (x, i)\n{STEP}").replace("float[2,4] h, float all", "float h, float all")
         .replace("float[2,4] s)", "float s)").replace("float[2,4] s2", "float s2"),
         calls=({"t": 5}, {"t": 1}, {"t": 2})),
+    LoopCase("prefixes", {"x": X, "h0": H}, over(
+        "t", """e = Unsqueeze (i, k0)\n e1 = Add (e, k1)\n xs = Slice (x, k0, e1, k0)
+        xi = ReduceSum <keepdims = 0> (xs, k0)\n""" + STEP)),
+    LoopCase("counter_of_32_bits", {"x": X}, over(
+        "t", "row = Gather (x, c)\n c2 = Add (c, one32)\n d = Less (c2, n32)", count="huge",
+        go="c0", states="zero32", made="last, all", given="int32 c",
+        gives="int32 c2, float[2,4] row", outs="float all, int32 last", cond="go = Identity (d)", before="""n32 = Cast <to = 6> (n)
+        zero32 = Constant <value: tensor = int32 {0}> ()\n c0 = Less (zero32, n32)
+        one32 = Constant <value: tensor = int32 {1}> ()""")),
+    LoopCase("counter_by_two", {"x": X}, over(
+        "t", "row = Gather (x, c)\n c2 = Add (c, two)", count="huge", go="yes", states="zero",
+        made="last, all", given="int64 c", gives="int64 c2, float[2,4] row",
+        outs="float all, int64 last", cond="go = Less (c2, n)",
+        before="two = Constant <value: tensor = int64 {2}> ()"),
+        calls=({"t": 5}, {"t": 1}, {"t": 6})),
+    LoopCase("longer_each_round", {"x": X, "h0": (F, ("u", 2, 4))}, over(
+        "t", """xi = Gather (x, i)\n xu = Unsqueeze (xi, k0)\n m = ReduceMax <axes = [0]> (s)
+        y = Add (xu, m)\n s2 = Concat <axis = 0> (s, y)""", outs="float h", made="h",
+        given="float[?,2,4] s", gives="float[?,2,4] s2"),
+        calls=({"t": 5, "u": 1}, {"t": 1, "u": 3}, {"t": 0, "u": 2})),
+    LoopCase("fewer_of_a_number_and_the_rows", {"x": X, "h0": H, "m": (I64, ())}, over(
+        "t", f"xi = Gather (x, i)\n{STEP}\n", count="f", before="f = Min (m, n)", made="h",
+        outs="float[2,4] h", gives="float[2,4] s2"), values={"m": lambda call: call["r"]},
+        calls=({"t": 5, "r": 7}, {"t": 5, "r": 2}, {"t": 1, "r": 0})),
 ]
 
 

@@ -275,6 +275,8 @@ def _unproved(conds: Iterable[Expr]) -> list[Expr]:
     out: list[Expr] = []
     for cond in conds:
         cond = simplify(cond)
+        if isinstance(cond, Binary) and cond.op in _FLIPPED and DTYPES[cond.a.dtype].kind in "iu":
+            cond = simplify(compare(cond.op, cast(INDEX, cond.a), cast(INDEX, cond.b)))
         x = cond.x if isinstance(cond, Unary) and cond.op == "not" else cond
         if isinstance(x, Binary) and x.op == ("and" if x is cond else "or"):
             out += _unproved([x.a, x.b] if x is cond else [Unary("not", x.a), Unary("not", x.b)])

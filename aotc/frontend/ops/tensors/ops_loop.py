@@ -21,7 +21,16 @@ from aotc.frontend.building.bodies import (
     varies,
 )
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import Count, cleared, expect, loaded, room, some, told
+from aotc.frontend.building.declared import (
+    Count,
+    cleared,
+    expect,
+    expected_shape,
+    loaded,
+    room,
+    some,
+    told,
+)
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import Index, Result, Sequence, Val, Value
@@ -41,6 +50,7 @@ from aotc.frontend.ops.tensors.ops_control import (
 from aotc.frontend.ops.tensors.ops_sequence import joined
 from aotc.frontend.ops.tensors.ops_shape import concat
 from aotc.frontend.ops.tensors.ops_slice import INT_MAX
+from aotc.frontend.ranges import most_of
 from aotc.frontend.refusals import Refusal
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import Binary, Const, Expr, Unary, Where, compare, maximum, minimum
@@ -91,7 +101,7 @@ class Plan:
     @property
     def few(self) -> bool:
         """True for rounds that are better unrolled."""
-        most = self.most if isinstance(self.most, Const) else None
+        most = self.most if isinstance(self.most, Const) and not self.asked else None
         return most is not None and most.value * len(self.body.nodes) <= FEW
 
 
@@ -157,6 +167,8 @@ def _planned(b: Builder, body: Body) -> Plan:
     lists = any(isinstance(v, Sequence) for v in states)
     found = Counted({}) if lists else counted(b, body, alive, [b.as_tensor(v) for v in states])
     ends += [] if found.rounds is None else [found.rounds]
+    if wanted is not None and asked and (highest := most_of(b, wanted)) is not None:
+        ends.append(highest)
     most = reduce(minimum, ends) if ends else None
     if most is not None and found.first is not None and found.rounds is None:
         most = Where(found.first, most, Const(0))
@@ -274,7 +286,7 @@ def _trip(b: Builder, plan: Plan, growing: abc.Mapping[int, Growth]) -> tuple[Ex
         return simplify(maximum((count.extent - start) // g.step, Const(0))), count
     if plan.gathers and not plan.whole:
         count = _room(b, n, plan.most)
-        return count.extent if count else b.declared(_gathered(b, n))[0], count
+        return count.extent if count else _stated(b, n), count
     return Const(MOST_ROUNDS) if plan.most is None else plan.most, None
 
 
@@ -304,6 +316,16 @@ def _limited(b: Builder, plan: Plan, ran: Val) -> Val:
 def _room(b: Builder, states: int, most: Expr | None) -> Count | None:
     """Room for what rounds make, ``most`` rounds if that is known."""
     return room(b, [(k, 0) for k, o in enumerate(b.node.outputs) if k >= states and o], most)
+
+
+def _stated(b: Builder, states: int) -> Expr:
+    """The number of rows that the model declares of what rounds gather."""
+    dims = expected_shape(b, b.node.outputs[_gathered(b, states)])
+    if not dims:
+        raise b.unsupported("a loop that data end, which gathers something in each round",
+                            "declare the shape of what it gathers, or make the number of rounds a "
+                            "constant" + b.asked.get(b.node.label, ""))
+    return dims[0]
 
 
 def _gathered(b: Builder, states: int) -> int:
