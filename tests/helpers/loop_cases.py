@@ -259,7 +259,8 @@ CASES = [
     LoopCase("counter_of_32_bits", {"x": X}, over(
         "t", "row = Gather (x, c)\n c2 = Add (c, one32)\n d = Less (c2, n32)", count="huge",
         go="c0", states="zero32", made="last, all", given="int32 c",
-        gives="int32 c2, float[2,4] row", outs="float all, int32 last", cond="go = Identity (d)", before="""n32 = Cast <to = 6> (n)
+        gives="int32 c2, float[2,4] row", outs="float all, int32 last", cond="go = Identity (d)",
+        before="""n32 = Cast <to = 6> (n)
         zero32 = Constant <value: tensor = int32 {0}> ()\n c0 = Less (zero32, n32)
         one32 = Constant <value: tensor = int32 {1}> ()""")),
     LoopCase("counter_by_two", {"x": X}, over(
