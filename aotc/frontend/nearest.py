@@ -8,14 +8,12 @@ _LAYOUTS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 _MICROSOFT = "com.microsoft"
 _SEARCH = "compile the decoder, and search outside of it"
 _SEARCHES = "which word comes next is the caller's to choose, by draws or beams of his own"
-_COUNT = "data says how many elements its result has"
 
 # operators of com.microsoft -> (why they are not compiled, what serves in their place)
 NOT_COMPILED = {
     "BeamSearch": (_SEARCHES, _SEARCH), "GreedySearch": (_SEARCHES, _SEARCH),
     "Sampling": (_SEARCHES, _SEARCH), "WhisperBeamSearch": (_SEARCHES, _SEARCH),
-    "BifurcationDetector": (_COUNT, "find where two lists of words part outside of the model"),
-    "DynamicTimeWarping": (_COUNT, "let the model end in the costs, and find the path outside"),
+    "BifurcationDetector": (_SEARCHES, "find where two lists of words part outside of the model"),
     "AttnLSTM": ("no exporter writes it any more", "use LSTM and what attends to it apart"),
     "MaxpoolWithMask": ("it is for internal use, by its documentation", "use Where and MaxPool"),
     "GatherPacked": ("its bytes are of a format that is written down for one kind of table",

@@ -168,8 +168,10 @@ def in_blocks(batch, sequence, lengths, rotated=False):
                do_rotary=int(rotated), outputs=3)
 
 
-# what ONNX Runtime runs in buffers that inputs and outputs share, or on sparse tensors
+# what ONNX Runtime runs in buffers that inputs and outputs share, or on sparse tensors, or gives
+# without a count
 BOUND = {
+    "ms_warp": row("DynamicTimeWarping", rand(5, 7)),
     "ms_sparse_heads": in_blocks(1, 5, (50,), True),
     "ms_sparse_matmul": row("SparseToDenseMatMul", rand(4, 3), rand(5, 4, seed=1), transA=1,
                             transB=1, alpha=0.3),

@@ -1,5 +1,5 @@
-"""Masks of attention in all their forms, and the scores it shows of buffers with room, beside
-tests/frontend/test_contrib.py."""
+"""Masks of attention in all their forms, the scores it shows of buffers with room, and ways through
+costs, beside tests/frontend/test_contrib.py."""
 
 import numpy as np
 import pytest
@@ -117,3 +117,30 @@ def test_a_window_needs_its_room():
         program_of(built(case)[0])
     with pytest.raises(ModelError, match="needs local_window_size"):
         program_of(built(grouped(*STEP, CACHE, (5, 5), 6, sliding_window_cache=1))[0])
+
+
+@pytest.mark.parametrize("shape", ((3, 5), (6, 4), (1, 4), (5, 1), (1, 7, 9)))
+@pytest.mark.parametrize("ties", (False, True))
+def test_the_cheapest_way(shape, ties):
+    """As long as declared, or with room for the longest and a count."""
+    costs = np.random.default_rng(1).integers(0, 2, shape) if ties else rand(*shape)
+    model, feeds = one_node("DynamicTimeWarping", [costs.astype(np.float32)], MS)
+    (wanted,) = EXECUTORS["onnxruntime"](model, feeds)
+    path, count = run(program_of(model), feeds)
+    assert int(count) == wanted.shape[1]
+    np.testing.assert_array_equal(path[:, :int(count)], wanted)
+    assert not path[:, int(count):].any()
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("out0", 6, wanted.shape))
+    same(run(program_of(model), feeds), [wanted])
+
+
+def test_ways_through_costs_of_free_extents():
+    costs = rand(6, 9)
+    costs[2, 3] = np.nan
+    model, feeds = one_node("DynamicTimeWarping", [costs], MS, shapes={"in0": ("m", "n")})
+    path, count = run(program_of(model), feeds)  # where costs are no numbers any way will do
+    assert path.shape == (2, 14) and 0 < int(count) <= 14
+    costs[2, 3] = 0
+    wanted = EXECUTORS["onnxruntime"](model, {"in0": costs})[0]
+    path, count = run(program_of(model), {"in0": costs})
+    np.testing.assert_array_equal(path[:, :int(count)], wanted)
