@@ -16,14 +16,16 @@ from aotc.frontend.building.declared import (
     number_along,
     room,
     roomed,
+    told,
 )
-from aotc.frontend.building.known import followed, whole_of
+from aotc.frontend.building.known import chosen, followed, whole_of
 from aotc.frontend.building.values import At, Index, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.tensors.ops_slice import BORDERS, borders
 from aotc.frontend.ranges import capacity, most_of, range_of
 from aotc.frontend.row_values import Found, Row
-from aotc.ir.expr import Const, Expr, Where, all_of, compare, loads, maximum, minimum
+from aotc.ir.dtypes import is_float
+from aotc.ir.expr import Const, Expr, Shape, Where, all_of, compare, loads, maximum, minimum
 from aotc.ir.simplify import lower, same, simplify
 
 ZERO, ONE = Const(0), Const(1)
@@ -85,12 +87,13 @@ class _Sizes:
         return b.compute(axes, body(axes))
 
 
-def room_for(b: Builder, e: Expr, axis: int, out: int = 0) -> Count | None:
-    """Room for as many elements as ``e`` says along an axis of the node's result; None where a
+def room_for(b: Builder, e: Expr, axis: int, beside: Shape = ()) -> Count | None:
+    """Room for as many elements as ``e`` says along an axis of the node's result; where nothing
+    says how many that may be, for the largest extent of an input, or of ``beside``.  None where a
     shape is declared."""
     most = most_of(b, e)
-    known = room(b, [(out, axis)], roomed(b, e) if most is None else most)
-    count = known or room(b, [(out, axis)], capacity(b))
+    known = room(b, [(0, axis)], roomed(b, e) if most is None else most)
+    count = known or room(b, [(0, axis)], capacity(b, beside))
     return count and replace(count, limited=True, guess=known is None)
 
 
@@ -116,6 +119,33 @@ def sized(node: Node, b: Builder) -> Val | None:
             expected_shape(b, node.outputs[0]) is not None)):
         return None
     return make(node, b, asked, rows)
+
+
+def with_numbers(node: Node, b: Builder) -> Node:
+    """The node, extents that data says it makes being numbers of elements that are told, as any
+    operator follows them (``frontend/counted_axes.py``); as it is where a shape is declared."""
+    k = _ASKING.get(node.op, len(node.inputs))
+    if node.domain or k >= len(node.inputs) or not node.inputs[k]:
+        return node
+    v = b.tensor(node.inputs[k])
+    if is_float(v.dtype) or v.rank > 1 or not b.from_data(v):
+        return node
+    asked = b.elements(v)
+    if expected_shape(b, node.outputs[0]) is not None or not any(_of_data(b, e) for e in asked):
+        return node
+    numbers = [_told(b, e) if _of_data(b, e) and _start_of(b, e) is None else e for e in asked]
+    name = f"{node.inputs[k]}_of_{node.outputs[0]}"
+    b.env[name] = b.value(v.shape, lambda i: chosen(tuple(numbers), i[0] if i else ZERO))
+    return replace(node, inputs=(*node.inputs[:k], name, *node.inputs[k + 1:]))
+
+
+def _told(b: Builder, e: Expr) -> Expr:
+    """A number that data says as one of elements."""
+    count = room_for(b, e, 0, b.input(0).shape)
+    assert count is not None, b.node  # nothing is declared
+    total = b.compute((), maximum(e, ZERO), tag="count")
+    told(b, total, replace(count, rows=()))
+    return b.load(total, ())
 
 
 def _of_data(b: Builder, e: Expr) -> bool:
@@ -207,5 +237,7 @@ def _bordered(b: Builder, mode: str, before: Expr, after: Expr, n: Expr, extent:
 
 _MAKE = {"ConstantOfShape": (_constant, 0), "Expand": (_expanded, 1), "Pad": (_padded, 1)}
 SIZED = frozenset(_MAKE)
+# other operators -> their input that says extents of what they make
+_ASKING = {"AffineGrid": 1, "CenterCropPad": 1, "OneHot": 1, "Resize": 3}
 
-__all__ = ["SIZED", "room_for", "sized"]
+__all__ = ["SIZED", "room_for", "sized", "with_numbers"]

@@ -21,6 +21,7 @@ from aotc.ir.expr import (
     Expr,
     Guarded,
     Load,
+    Shape,
     Sym,
     Unary,
     Var,
@@ -64,9 +65,9 @@ def most_of(b: Builder, e: Expr) -> Expr | None:
     return None if hi is None else maximum(hi, ZERO)
 
 
-def capacity(b: Builder) -> Expr | None:
-    """The largest extent of an input, which has room for what nothing bounds."""
-    dims = dict.fromkeys(d for t in b.graph.inputs for d in t.shape)
+def capacity(b: Builder, beside: Shape = ()) -> Expr | None:
+    """The largest extent of an input, or of ``beside``, which has room for what nothing bounds."""
+    dims = dict.fromkeys(d for shape in (*(t.shape for t in b.graph.inputs), beside) for d in shape)
     return simplify(reduce(maximum, dims)) if dims else None
 
 

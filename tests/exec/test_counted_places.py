@@ -278,3 +278,47 @@ def test_rows_of_a_loop_that_are_as_long_as_the_longest(tmp_path, free):
                               "lengths": np.array(lengths)}, lengths)
     with pytest.raises(ShapeError, match="ConstantOfShape.*at most the .* elements.*--bound"):
         ours.run({"x": np.ones(14, np.float32), "lengths": np.array([15, 1, 1, 1])})
+
+
+def sized_images():
+    """Images of sizes that are fed: resized, cut first to what the sizes say, cropped."""
+    linear = {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}
+    nodes = [
+        node("Concat", ["lead", "size"], ["to"], axis=0),
+        node("Resize", ["x", "", "", "to"], ["linear"], "grow", **linear),
+        node("Resize", ["x", "", "", "to"], ["nearest"], mode="nearest"),
+        node("Resize", ["x", "", "", "to"], ["cubic"], mode="cubic",
+             coordinate_transformation_mode="align_corners"),
+        # cut to the share of the longer side, as segmenters do that were given padded images
+        node("ReduceMax", ["size"], ["longest"], keepdims=0), node("Cast", ["size"], ["s"], to=F),
+        node("Cast", ["longest"], ["m"], to=F), node("Div", ["eight", "m"], ["share"]),
+        node("Mul", ["s", "share"], ["parts"]), node("Round", ["parts"], ["whole"]),
+        node("Cast", ["whole"], ["ends"], to=I64),
+        node("Slice", ["x", "zeros", "ends", "image"], ["cut"]),
+        node("Shape", ["cut"], ["dims"]), node("Slice", ["dims", "a0", "a2"], ["first"]),
+        node("Concat", ["first", "size"], ["again"], axis=0),
+        node("Resize", ["cut", "", "", "again"], ["back"], "back", **linear),
+        node("Relu", ["back"], ["mask"]),
+        node("CenterCropPad", ["x", "size"], ["middle"], axes=[2, 3]),
+        node("Gather", ["size", "i0"], ["depth"]), node("OneHot", ["label", "depth", "values"],
+                                                        ["hot"])]
+    return model_of(nodes, {"x": (F, [1, 2, 8, 8]), "size": (I64, [2]), "label": (I64, [3])},
+                    ["linear", "nearest", "cubic", "mask", "middle", "hot"],
+                    {"lead": np.array([1, 2]), "zeros": np.array([0, 0]),
+                     "image": np.array([2, 3]), "values": np.array([0, 2], np.float32)})
+
+
+def test_sizes_that_are_fed(tmp_path):
+    model = sized_images()
+    theirs, rng = onnxruntime.InferenceSession(model.SerializeToString()), np.random.default_rng()
+    ours = compiled(tmp_path, model)
+    larger = compiled(tmp_path / "said", model, bound={
+        n: 40 for n in ("grow", "nearest", "cubic", "back", "middle", "hot")})
+    for size in ((8, 8), (5, 7), (1, 8), (3, 2), (17, 40)):
+        feeds = {"x": rng.standard_normal((1, 2, 8, 8), "f4"), "size": np.array(size),
+                 "label": np.array([0, size[0] - 1, -1])}
+        if max(size) <= 8:
+            expect(ours, theirs, feeds, size)
+        expect(larger, theirs, feeds, size)
+    with pytest.raises(ShapeError, match="grow.*at most the 8 elements.*--bound 'grow'"):
+        ours.run(feeds)

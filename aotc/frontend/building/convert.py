@@ -21,6 +21,7 @@ from aotc.frontend.building.values import Absent, Result, Sequence, Val, Value
 from aotc.frontend.counted.counted_axes import along_axes, has_numbers
 from aotc.frontend.counted.counted_forms import by_form
 from aotc.frontend.counted_rows import along_rows, meet
+from aotc.frontend.counted_sizes import with_numbers
 from aotc.frontend.fold_norm import fold_batch_norm
 from aotc.frontend.graph import Graph, Node, shorten, show_type
 from aotc.frontend.loops.repeats import look_ups_of_repeats
@@ -162,6 +163,7 @@ def _followed(node: Node, b: Builder) -> Result:
         b.met = Found()
         out = by_form(node, b, _call)
         return along_axes(node, b, _call) if out is None else out
+    node = b.node = with_numbers(node, b)
     if not b.counts or not has_numbers(b, node):
         out = by_rule()
         return by_symbols() if out is None else out
