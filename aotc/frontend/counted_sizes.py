@@ -20,7 +20,7 @@ from aotc.frontend.building.declared import (
 )
 from aotc.frontend.building.known import chosen, followed, whole_of
 from aotc.frontend.building.values import At, Index, Val
-from aotc.frontend.graph import Node
+from aotc.frontend.graph import Node, shorten
 from aotc.frontend.ops.tensors.ops_slice import BORDERS, borders
 from aotc.frontend.ranges import capacity, most_of, range_of
 from aotc.frontend.row_values import Found, Row
@@ -139,6 +139,29 @@ def with_numbers(node: Node, b: Builder) -> Node:
     return replace(node, inputs=(*node.inputs[:k], name, *node.inputs[k + 1:]))
 
 
+def as_declared(b: Builder, tensor: str) -> Val:
+    """A tensor, of the extents that the model declares where data counts it: any other number is a
+    fault."""
+    v, declared = b.tensor(tensor), b.graph.declared.get(tensor)
+    rows = b.rows.get(tensor, ())
+    if not rows or declared is None:
+        return v
+    shape = list(v.shape)
+    for r in rows:
+        n, shape[r.axis] = b.load(b.counts[r.start][0], ()), declared[r.axis]
+        own, b.node = b.node, b.counts[r.start][2]
+        expect(b, [(n, declared[r.axis])], f"the data must give the {declared[r.axis]} elements "
+               f"that {shorten(tensor)!r} is declared to have along axis {r.axis}, their number is")
+        b.node = own
+    del b.rows[tensor]
+
+    def body(i: Index) -> Expr:
+        held = all_of(compare("lt", i[r.axis], v.shape[r.axis]) for r in rows)
+        assert held is not None, rows
+        return Where(held, b.at(v, i), Const(False if v.dtype == "bool" else 0, v.dtype))
+    return b.map(shape, body, [v])
+
+
 def _told(b: Builder, e: Expr) -> Expr:
     """A number that data says as one of elements."""
     count = room_for(b, e, 0, b.input(0).shape)
@@ -240,4 +263,4 @@ SIZED = frozenset(_MAKE)
 # other operators -> their input that says extents of what they make
 _ASKING = {"AffineGrid": 1, "CenterCropPad": 1, "OneHot": 1, "Resize": 3}
 
-__all__ = ["SIZED", "room_for", "sized", "with_numbers"]
+__all__ = ["SIZED", "as_declared", "room_for", "sized", "with_numbers"]

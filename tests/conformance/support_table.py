@@ -69,9 +69,9 @@ Limits that the table does not show:
 - NonZero, Compress, Unique, NonMaxSuppression and TopK of data need no declared extent: there is
   room for the most elements that there may be, what follows them sees [those that there
   are](dimensions.md#bounds-for-what-data-decides), and of an output [their
-  number](bundle.md#counted-outputs) is an output too. So do ConstantOfShape, Expand, Pad, Slice and
-  Range of numbers that data says. Inside of loops such elements must have a fixed number where they
-  leave a round (Pad to one).
+  number](bundle.md#counted-outputs) is an output too. So do ConstantOfShape, Expand, Pad, Slice,
+  Range, Resize to sizes, CenterCropPad and OneHot of numbers that data says. Inside of loops such
+  elements must have a fixed number where they leave a round (Pad to one).
 - Assignment under a mask (`x[mask] = value`: NonZero, Transpose, ScatterND) is a choice between old
   and new elements where the value is one element, one row, or made of the rows at the same places
   (GatherND and element-wise operators): how many there are need not be declared. Any other value
@@ -83,12 +83,12 @@ Limits that the table does not show:
   one or infinity for the rest, if nothing else reads it; products of matrices, and the exponentials
   of a masked Softmax, look at all places.
 - Resize takes any extents, free ones too: to the extents of another tensor, by factors, or to what
-  data says, if that is declared. Which element is the nearest is computed in f32, with the
-  roundings of ONNX Runtime (onnx.reference rounds in f64), in opset 10 upwards where an axis gets
-  smaller; so are all places in free extents. Weights in extents that are numbers, of smoothing
-  (`antialias`), of regions and of kept aspect ratios are computed in f64. `align_corners` by a
-  factor divides by the extent that is made, a whole number, as ONNX Runtime and PyTorch do; by a
-  factor that is data, by the extent times the factor, as onnx.reference and the standard's suite
+  data says, by factors only if that is declared. Which element is the nearest is computed in f32,
+  with the roundings of ONNX Runtime (onnx.reference rounds in f64), in opset 10 upwards where an
+  axis gets smaller; so are all places in free extents. Weights in extents that are numbers, of
+  smoothing (`antialias`), of regions and of kept aspect ratios are computed in f64. `align_corners`
+  by a factor divides by the extent that is made, a whole number, as ONNX Runtime and PyTorch do; by
+  a factor that is data, by the extent times the factor, as onnx.reference and the standard's suite
   do. `tf_crop_and_resize` without a region takes the whole image. Factors that are quotients of
   extents resize to the extents they were made of; where f32 makes one less of the product, a call
   is a fault.

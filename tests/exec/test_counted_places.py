@@ -312,8 +312,8 @@ def test_sizes_that_are_fed(tmp_path):
     model = sized_images()
     theirs, rng = onnxruntime.InferenceSession(model.SerializeToString()), np.random.default_rng()
     ours = compiled(tmp_path, model)
-    larger = compiled(tmp_path / "said", model, bound={
-        n: 40 for n in ("grow", "nearest", "cubic", "back", "middle", "hot")})
+    larger = compiled(tmp_path / "said", model, bound=dict.fromkeys(
+        ("grow", "nearest", "cubic", "back", "middle", "hot"), 40))
     for size in ((8, 8), (5, 7), (1, 8), (3, 2), (17, 40)):
         feeds = {"x": rng.standard_normal((1, 2, 8, 8), "f4"), "size": np.array(size),
                  "label": np.array([0, size[0] - 1, -1])}
@@ -322,3 +322,17 @@ def test_sizes_that_are_fed(tmp_path):
         expect(larger, theirs, feeds, size)
     with pytest.raises(ShapeError, match="grow.*at most the 8 elements.*--bound 'grow'"):
         ours.run(feeds)
+
+
+def test_numbers_that_are_declared(tmp_path):
+    """An output of declared extents has those, whatever follows the elements that data counts."""
+    model = model_of([node("NonZero", ["mask"], ["nz"], "pick"),
+                      node("Squeeze", ["nz", "a0"], ["at"]), node("Gather", ["x", "at"], ["y"])],
+                     {"x": (F, [5, 2]), "mask": (B, [5])}, ["y"])
+    model.graph.output[0].CopyFrom(info("y", F, [3, 2]))
+    ours = compiled(tmp_path, model)
+    x = np.arange(10, dtype=np.float32).reshape(5, 2)
+    got = ours.run({"x": x, "mask": np.array([0, 1, 1, 0, 1], bool)})
+    assert list(got) == ["y"] and got["y"].tolist() == [[2, 3], [4, 5], [8, 9]]
+    with pytest.raises(ShapeError, match="pick.*the 3 elements that 'y' is declared to have"):
+        ours.run({"x": x, "mask": np.ones(5, bool)})

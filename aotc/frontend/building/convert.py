@@ -21,7 +21,7 @@ from aotc.frontend.building.values import Absent, Result, Sequence, Val, Value
 from aotc.frontend.counted.counted_axes import along_axes, has_numbers
 from aotc.frontend.counted.counted_forms import by_form
 from aotc.frontend.counted_rows import along_rows, meet
-from aotc.frontend.counted_sizes import with_numbers
+from aotc.frontend.counted_sizes import as_declared, with_numbers
 from aotc.frontend.fold_norm import fold_batch_norm
 from aotc.frontend.graph import Graph, Node, shorten, show_type
 from aotc.frontend.loops.repeats import look_ups_of_repeats
@@ -219,7 +219,9 @@ def _bind_outputs(graph: Graph, b: Builder) -> tuple[str, ...]:
     tensor that is an output already gets a move of its own."""
     names = []
     for tensor in _tensors(graph, b):
-        v = b.as_tensor(b.env[tensor])
+        b.node = _output_node(tensor)
+        v = as_declared(b, tensor)
+        b.node = OUTSIDE
         made, kind = v.stored or v.dtype, v.stored
         stated = graph.elements.get(tensor, made)
         if stated != (TEXT if made == CHARS else made):

@@ -142,6 +142,7 @@ def told(b: "Builder", total: Val, count: Count) -> None:
     """The caller is told ``total`` [], the number of elements that there are in what has room for
     them; a fault where it is more than there is room for, or none."""
     b.counts.append((total, count.extent, b.node))
+    b.guessed |= count.guess
     for tensor, axis in count.rows:
         b.rows[tensor] = (*b.rows.get(tensor, ()), Row(tensor, axis, len(b.counts) - 1))
     if count.limited:

@@ -61,6 +61,7 @@ class Rules:
         self.read: set[str] = set()  # results whose readings were asked for (``readings.py``)
         self.beyond = 0  # fixed places after the first that are read along symbolic extents
         self.bounded: set[str] = set()  # names of bounds that say something
+        self.guessed = False  # there is room for numbers that nothing bounds
         self.asked: dict[str, str] = {}  # nodes that a bound would do for -> how to give it
         # what data counts: (their number [], room for so many, the node that they come from)
         self.counts: list[tuple[Val, Expr, Node]] = []

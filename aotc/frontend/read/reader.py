@@ -135,7 +135,11 @@ def _trial(raw: _Raw, graph: Graph,
     """(The Graph with what only trials say of it, a trial build of it)."""
     while True:
         try:
-            return graph, build(graph, trial=True, enough=enough)
+            made = build(graph, trial=True, enough=enough)
+            found = settled(graph, lambda g: build(g, trial=True)) if made.guessed else graph
+            if found.settled == graph.settled:
+                return graph, made
+            graph, enough = found, None  # declared outputs say what was guessed
         except UnsupportedError as err:
             found = settled(graph, lambda g: build(g, trial=True))
             if found.settled == graph.settled:
