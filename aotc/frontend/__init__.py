@@ -29,6 +29,7 @@ from aotc.frontend.ops.images import (
 )
 from aotc.frontend.ops.ml import ops_encode, ops_features, ops_linear, ops_ngrams, ops_trees
 from aotc.frontend.ops.numeric import (
+                    ops_det,
                     ops_math,
                     ops_matmul,
                     ops_nn,
@@ -59,13 +60,14 @@ from aotc.frontend.read.load import load_model, model_digest
 from aotc.frontend.read.reader import read_built, read_graph
 
 OPERATOR_MODULES = (ops_algebra, ops_attention, ops_blocks, ops_boxes, ops_control, ops_conv,
-                    ops_crops, ops_cumulative, ops_encode, ops_experts, ops_features, ops_fused,
-                    ops_gates, ops_gather, ops_grid, ops_group_query, ops_hashes, ops_linear,
-                    ops_loop, ops_math, ops_matmul, ops_ngrams, ops_nn, ops_norm, ops_pool,
-                    ops_qlinear, ops_quant, ops_quant_extra, ops_random, ops_range, ops_recurrence,
-                    ops_recurrent, ops_reduce, ops_regions, ops_resize, ops_sample, ops_scan,
-                    ops_scatter, ops_select, ops_sequence, ops_shape, ops_signal, ops_slice,
-                    ops_strings, ops_token_rows, ops_train, ops_trees, ops_twins, ops_warp)
+                    ops_crops, ops_cumulative, ops_det, ops_encode, ops_experts, ops_features,
+                    ops_fused, ops_gates, ops_gather, ops_grid, ops_group_query, ops_hashes,
+                    ops_linear, ops_loop, ops_math, ops_matmul, ops_ngrams, ops_nn, ops_norm,
+                    ops_pool, ops_qlinear, ops_quant, ops_quant_extra, ops_random, ops_range,
+                    ops_recurrence, ops_recurrent, ops_reduce, ops_regions, ops_resize, ops_sample,
+                    ops_scan, ops_scatter, ops_select, ops_sequence, ops_shape, ops_signal,
+                    ops_slice, ops_strings, ops_token_rows, ops_train, ops_trees, ops_twins,
+                    ops_warp)
 
 __all__ = ["load_model", "model_digest", "read_built", "read_graph", "to_program", "Graph", "Node",
            "DimRange"]

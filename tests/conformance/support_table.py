@@ -94,6 +94,7 @@ Limits that the table does not show:
   is a fault.
 - RoiAlign without a `sampling_ratio` takes as many samples of a bin as it has pixels, rounded up,
   as ONNX Runtime does; samples outside of the image are 0. So is MaxRoiPool as it has it.
+- Det of more than 4 x 4 is elimination in f64, a loop over columns: of any number of them.
 - Sequences are lists while compiling: their length must be known, of inputs it is
   [said](dimensions.md#sequences-and-optionals). Optionals are there or not, which is known too.
 - TopK, Unique, Compress, NonZero and NonMaxSuppression are library kernels for rows of more than 32

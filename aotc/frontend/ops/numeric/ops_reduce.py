@@ -11,6 +11,8 @@ from aotc.frontend.building.values import At, Index, Inner, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.ops_pool import nan_wins, scaled_by_count
 from aotc.frontend.ops.numeric.bag_folds import folded_bags
+from aotc.frontend.ops.tensors.reshape import source_index
+from aotc.ir.access import volume
 from aotc.ir.dtypes import INDEX, is_float
 from aotc.ir.expr import Axis, Binary, Const, Expr, Unary, Var, Where, binary, compare
 from aotc.ir.program import FOLD_STEP, Fold, neutral
@@ -185,11 +187,15 @@ op("ArgMin")(_arg("l"))
 
 @op("Hardmax")
 def hardmax_of_rows(node: Node, b: Builder) -> Result:
-    """Before opset 13 the input counts as a matrix; only its usual form, the last axis."""
+    """Before opset 13 the input counts as a matrix: everything from the axis on is a row."""
     x = b.input(0)
-    if b.axis(node.attr("axis", 1), x.rank) != x.rank - 1:
-        raise b.unsupported("Hardmax over several axes", "use opset 13 or newer")
-    return _hardmax(b, x, x.rank - 1)
+    axis = b.axis(node.attr("axis", 1), x.rank)
+    if axis == x.rank - 1:
+        return _hardmax(b, x, axis)
+    shape = tuple(volume(s) for s in (x.shape[:axis], x.shape[axis:]))
+    rows = b.move(x, shape, source_index(x.shape, shape), "rows")
+    hits = _hardmax(b, rows, 1, "hits")
+    return b.move(hits, x.shape, source_index(shape, x.shape))
 
 
 @op("Hardmax", since=13)
@@ -198,14 +204,14 @@ def hardmax(node: Node, b: Builder) -> Result:
     return _hardmax(b, x, b.axis(node.attr("axis", -1), x.rank))
 
 
-def _hardmax(b: Builder, x: Val, axis: int) -> Val:
+def _hardmax(b: Builder, x: Val, axis: int, tag: str = "") -> Val:
     b.need(x, "f")
     best = arg_best(b, x, axis, "g", keep=False, tag="arg", later_nan=True)
 
     def body(index: Index) -> Expr:
         hit = Binary("eq", index[axis], b.at(best, index[:axis] + index[axis + 1:]))
         return Where(hit, const(1, x.dtype), const(0, x.dtype))
-    return b.map(x.shape, body, [x])
+    return b.map(x.shape, body, [x], tag)
 
 
 @op("LRN")

@@ -8,7 +8,6 @@ from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.ir.expr import Binary, Const, Expr, Unary, Where, compare
-from aotc.ir.program import static_shape
 
 TRAINING, ML = "ai.onnx.preview.training", "ai.onnx.ml"
 
@@ -146,29 +145,3 @@ def tensor_scatter(node: Node, b: Builder) -> Result:
         return Where(inside, b.at(update, index[:axis] + (at,) + index[axis + 1:]),
                      b.at(cache, index))
     return b.map(cache.shape, body, [v for v in (cache, update, write) if v is not None])
-
-
-@op("Det", since=11)
-def det(node: Node, b: Builder) -> Result:
-    """Determinants by expansion along rows, which is exact in structure for small matrices."""
-    x = b.input(0)
-    b.need(x, "f")
-    n = static_shape(x.shape[-2:])
-    if n is None or n[0] != n[1] or n[0] > 4:
-        raise b.unsupported(f"a determinant of {x}", "matrices of up to 4 x 4 are expanded")
-
-    def minor(index: Index, rows: list[int], columns: list[int]) -> Expr:
-        if not rows:
-            return const(1, x.dtype)
-        terms = []
-        for k, c in enumerate(columns):
-            e = b.at(x, index + (Const(rows[0]), Const(c)))
-            if len(rows) > 1:
-                e = e * minor(index, rows[1:], columns[:k] + columns[k + 1:])
-            terms.append(e)
-        total = terms[0]
-        for k, e in enumerate(terms[1:]):
-            total = total + e if k % 2 else total - e
-        return total
-    every = list(range(n[0]))
-    return b.map(x.shape[:-2], lambda i: minor(i, every, every), [x])
