@@ -247,7 +247,7 @@ class _Kernel:
 
     def copy(self, c: Copy, scope: Scope | None = None) -> None:
         """Both boxes of a copy: their ends, where it copies anything, and always the place where
-        they begin, which an engine is told."""
+        they begin, which an engine is told, of a tensor that has elements."""
         scope = scope or self.scope
         runs = tuple(f for n in c.extents for f in _copies_some(n))
         for box in (c.to, c.source):
@@ -255,7 +255,9 @@ class _Kernel:
             for n, step in zip(c.extents, box.strides):
                 last = last + (n - 1) * step
             self.known(scope, last, "a box")
-            self.access(scope, box.buffer, box.offset, f"first of {box}")
+            size = self.size(box.buffer)
+            if size not in (None, Const(0)):
+                self.within(scope, box.offset, size, f"first of {box}", (size - 1,))
             self.access(scope, box.buffer, last, f"last of {box}", runs)
 
     def contract(self, c: Contract) -> None:

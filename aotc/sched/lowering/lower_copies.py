@@ -212,7 +212,7 @@ def _copy(ctx: Context, c: Copied, name: str, engine: str, token: int) -> Copy:
     first: Expr = Const(0)
     for (lo, _), extent, step in zip(c.dims, shape, far):
         # engines are told a place also of an empty box, which may begin behind all there is
-        first = first + simplify(minimum(lo, extent - 1)) * step
+        first = first + simplify(maximum(minimum(lo, extent - 1), Const(0))) * step
     runs: list[tuple[Expr, Expr, Expr]] = []  # extent, step near, step far
     for d in order:
         size, n = c.dims[d][1], simplify(maximum(c.last[d] - c.dims[d][0] + 1, Const(0)))
