@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompiledBundle:
-    """A bundle on disk.  ``path``: its folder; ``seconds``: time spent per compiler stage."""
+    """A bundle on disk.  ``path``: its folder; ``seconds``: time spent per compiler stage;
+    ``refused``: the error of a decision that had to be made again (a defect of aotc that may cost
+    speed), None if there was none."""
 
     path: Path
     seconds: dict[str, float]
+    refused: Exception | None = None
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -57,7 +60,7 @@ def compile(model: Any, out: str | Path, target: str = "native", **options: Any)
     from aotc.pipeline import run_pipeline
     work = run_pipeline(Options(model, out, target, **options))
     print_notes(work)
-    return CompiledBundle(Path(out), work.seconds)
+    return CompiledBundle(Path(out), work.seconds, work.refused)
 
 
 def tune(model: Any, out: str | Path | None = None, budget: float = 120.0, target: str = "native",
@@ -96,14 +99,20 @@ def tune(model: Any, out: str | Path | None = None, budget: float = 120.0, targe
 
 def print_notes(work: "Work", stream: TextIO | None = None) -> None:
     """One line for every output that lies in the buffer of an input, one for every dynamic
-    dimension whose range the user did not give, one for an arena that may become large, and one for
-    products that a budget of error chose: of a finished ``pipeline.Work``."""
+    dimension whose range the user did not give, one for an arena that may become large, one for
+    products that a budget of error chose, and one for a decision that was refused: of a finished
+    ``pipeline.Work``."""
     from aotc.frontend.aliases import alias_notes
     names = {r.sym.name: r.onnx or r.sym.name for r in work.ranges}
     for line in alias_notes(work.program):
         print(f"aotc: {line}", file=stream or sys.stderr)
     if work.narrowed is not None:
         print(f"aotc: {work.narrowed.summary}", file=stream or sys.stderr)
+    if work.refused is not None:
+        why = f"{type(work.refused).__name__}: {work.refused}".splitlines()[-1]
+        print("aotc: warning: a decision was refused by its own check and made again without "
+              "merging what is involved, which may be slower; please report it with the model: "
+              + why, file=stream or sys.stderr)
     if work.large is not None:
         name = names[work.large.symbol]
         print(f"aotc: the largest extents need {work.large.bytes / 1e9:.1f} GB of arena; bound "

@@ -1,6 +1,6 @@
 """From what a user decides to a Schedule: limits, ranges of extents, and a budget of error."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from aotc.errors import AotcError, ScheduleError
 from aotc.frontend.graph import DimRange
@@ -21,13 +21,14 @@ from aotc.target.base import Target
 
 
 def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequence[DimRange],
-                    fixed: Mapping[str, Array]
+                    fixed: Mapping[str, Array], apart: Collection[str] = ()
                     ) -> tuple[Schedule, Ranges | None, Narrowed | None]:
     """The Schedule for one target under Options ``o``, why it has these variants, if cost chose
     them, and why these products are rounded, if a budget of error did.  ranges: of every dynamic
-    dimension; fixed: inputs held as constants, which a file of inputs may hold."""
+    dimension; fixed: inputs held as constants, which a file of inputs may hold; apart: computes
+    that are merged with no others."""
     if not measures(o.precision, o.error):
-        return *decided(program, target, o, ranges), None
+        return *decided(program, target, o, ranges, apart=apart), None
     given = None if o.inputs is None else read_feeds(o.inputs, fixed)
     levels = tuple(x for x in LEVELS if o.precision in (AUTO, x.precision) and (
         o.precision == AUTO or x.rows))
@@ -35,27 +36,29 @@ def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequen
         feeds, work = measuring_feeds(program, given)
         schedule, narrowed = choose_within(
             program, target, feeds, o.error or ERROR, work, levels,
-            lambda own: _unwritten(program, target, o, ranges, (), own)[0])
+            lambda own: _unwritten(program, target, o, ranges, (), own, apart)[0])
     except ValueError as err:  # of inputs that are not the model's
         raise AotcError(f"precision {o.precision}: {err}") from None
     if o.variants is None and o.dim_samples is None:
         return choose_writing(program, schedule, target), None, narrowed
-    return *decided(program, target, o, ranges, None, narrowed.levels), narrowed
+    return *decided(program, target, o, ranges, None, narrowed.levels, apart), narrowed
 
 
 def decided(program: Program, target: Target, o: Options, dims: Sequence[DimRange],
             given: Sequence[When] | None = None,
-            levels: Levels | None = None) -> tuple[Schedule, Ranges | None]:
+            levels: Levels | None = None,
+            apart: Collection[str] = ()) -> tuple[Schedule, Ranges | None]:
     """The Schedule for one target under Options ``o``, with a variant for each of the ``given``
     boxes of extents (None: as the Options say), and why, if cost chose those; levels: of products
-    that have one of their own, the same in all variants, which share weights."""
-    schedule, found = _unwritten(program, target, o, dims, given, levels)
+    that have one of their own, the same in all variants, which share weights; apart: computes that
+    are merged with no others."""
+    schedule, found = _unwritten(program, target, o, dims, given, levels, apart)
     return choose_writing(program, schedule, target), found
 
 
 def _unwritten(program: Program, target: Target, o: Options, dims: Sequence[DimRange],
-               given: Sequence[When] | None,
-               levels: Levels | None) -> tuple[Schedule, Ranges | None]:
+               given: Sequence[When] | None, levels: Levels | None,
+               apart: Collection[str]) -> tuple[Schedule, Ranges | None]:
     """``decided`` but for how statements are written.  Neither exact nor small code has use for
     forms that trade roundings and memory for multiplications, unless they are asked for."""
     plain = o.winograd == "auto" and (o.math == "exact" or o.optimize == "size")
@@ -68,7 +71,7 @@ def _unwritten(program: Program, target: Target, o: Options, dims: Sequence[DimR
             return decide_within(program, target, limit, o.connect, winograd, unfold, layouts,
                                  precision, levels, written=False)
         return decide(program, target, o.connect, winograd, unfold, layouts, precision=precision,
-                      levels=levels, written=False)
+                      levels=levels, written=False, apart=apart)
 
     names = {r.onnx or r.sym.name: r.sym.name for r in dims}
     if given is None and (o.variants == AUTO or o.dim_samples is not None):

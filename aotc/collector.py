@@ -1,10 +1,14 @@
-"""When Python looks for rings of objects that nothing else refers to."""
+"""When Python looks for rings of objects that nothing else refers to, and what has been dropped is
+given back."""
 
+import ctypes
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 SELDOM = (100_000, 50, 100)  # of the collector's thresholds
+HEAVY = 16 << 20  # bytes of weights from which making sure that dropped ones are gone is worth it
+_MMAP_THRESHOLD, _ALONE = -3, 1 << 20  # mallopt's number of what has pages of its own, and bytes
 
 
 @contextmanager
@@ -17,3 +21,25 @@ def seldom_collected() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def keep_apart(weights: int) -> None:
+    """Have the C library give large arrays of a model with so many bytes of weights, if they are
+    many, pages of their own, which are free as soon as they are dropped: it would otherwise put
+    them among others after the first ones were, where they leave holes.  It does so from then on,
+    whatever else the process allocates."""
+    allocation = getattr(ctypes.CDLL(None), "mallopt", None)
+    if weights >= HEAVY and allocation is not None:
+        allocation(_MMAP_THRESHOLD, _ALONE)
+
+
+def let_go(weights: int) -> None:
+    """Free what was dropped of a model with so many bytes of weights, if they are many: rings of
+    objects hold it until they are collected, and the C library keeps its pages, takes what is made
+    next from elsewhere, until it is told to give them back."""
+    if weights < HEAVY:
+        return
+    gc.collect()
+    give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if give_back is not None:
+        give_back(0)

@@ -4,8 +4,6 @@ Every stage is a function ``Work -> Work``; the wrapper verifies its value, time
 text form, reports progress and stops where it was told to.
 """
 
-import ctypes
-import gc
 import hashlib
 import os
 import time
@@ -17,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from aotc.as_asked import decide_as_asked, decided
-from aotc.collector import seldom_collected
+from aotc.collector import keep_apart, let_go, seldom_collected
 from aotc.emit.bundle.render import render_plans
 from aotc.emit.bundle.write import write_bundle, write_text
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
@@ -29,7 +27,7 @@ from aotc.ir.dtypes import HALF, Array
 from aotc.ir.plan import Plan, with_defaults
 from aotc.ir.plans import Alternative, Condition, Plans
 from aotc.ir.program import Program
-from aotc.ir.schedule import PRECISION, WEIGHT_BITS, Schedule
+from aotc.ir.schedule import CONNECT, PRECISION, WEIGHT_BITS, Schedule
 from aotc.options import Options, asked_precision, check_choices
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.check_program import check_program
@@ -62,13 +60,12 @@ from aotc.sched.lowering.threads import barrier_faults
 from aotc.sched.memory.arena import LargeArena
 from aotc.sched.precision.budget import Narrowed
 from aotc.sched.precision.levels import levels_of, rounds
+from aotc.sched.refused import Apart, refused_computes
 from aotc.sched.shape_variants import Part, boxes, parts
 from aotc.stage_names import STAGE_NAMES
 from aotc.target import Target, get_target
 from aotc.target.machine_file import with_machine
 
-HEAVY = 16 << 20  # bytes of weights from which making sure that dropped ones are gone is worth it
-_MMAP_THRESHOLD, _ALONE = -3, 1 << 20  # mallopt's number of what has pages of its own, and bytes
 _LATER: Any = None  # no stage has made it yet, or none needs it any more
 
 
@@ -92,6 +89,8 @@ class Work:
     found: Ranges | None = None  # why it has these variants, if they were chosen by cost
     narrowed: Narrowed | None = None  # why these products are rounded, if a budget chose them
     plans: Plans = _LATER
+    apart: Apart = ()  # computes that are merged with no others, for what was refused with them
+    refused: Exception | None = None  # the first decision, and why it was not the last
     recorded: dict[str, Any] = _LATER  # what render_bundle takes beside the Plan and the Schedule
     bundle: Bundle = _LATER
     path: Path = _LATER
@@ -141,8 +140,7 @@ class Stage:
 
     def text(self, work: Work) -> str:
         """The value for a reader."""
-        value = getattr(work, self.value)
-        return show_bundle(value) if self.value == "bundle" else str(value)
+        return str(getattr(work, self.value))
 
 
 def _load(work: Work) -> Work:
@@ -208,7 +206,7 @@ def _schedule(work: Work) -> Work:
     wanted = work.options.variants
     if given is None:
         schedule, found, narrowed = decide_as_asked(work.program, target, work.options, work.ranges,
-                                                    work.settings.fixed)
+                                                    work.settings.fixed, work.apart)
         return _with_schedule(replace(work, found=found, narrowed=narrowed), schedule)
     if wanted or work.options.dim_samples is not None:
         raise ScheduleError("variants: a schedule that is given has its own; give one of both")
@@ -262,7 +260,7 @@ def _plan(work: Work) -> Work:
                          precision=work.options.precision or work.schedule.precision)
         schedule, _ = decided(work.program, target, wanted, work.ranges,
                               [v.when for v in work.schedule.variants],
-                              levels_of(work.schedule.rewrites))
+                              levels_of(work.schedule.rewrites), work.apart)
         schedule = replace(schedule, math=math, optimize=optimize)
         own = parts(work.program, schedule)
         _refuse(f"the schedule for {target.name} is malformed", _faults_of(own, target))
@@ -321,11 +319,15 @@ def options_target(options: Options) -> Target:
         raise ScheduleError(f"machine file {options.machine}: cannot be read: {err}") from None
 
 
+class _MalformedError(AotcError):
+    """A stage has made what its own check refuses."""
+
+
 def _refuse(what: str, faults: Sequence[str]) -> None:
     """AotcError if there are faults."""
     if faults:
-        raise AotcError("\n".join([f"{what} (a defect of aotc, please report it with the model):",
-                                   *faults]))
+        raise _MalformedError("\n".join([
+            f"{what} (a defect of aotc, please report it with the model):", *faults]))
 
 
 def _write(work: Work) -> Work:
@@ -349,6 +351,7 @@ _ROWS = (
     Stage("bundle", _bundle, "bundle", first=_record),
     Stage("write", _write, "path"),
 )
+_DECIDES, _PROVES = "schedule", "plan"  # what the second refuses is decided again
 STAGES = tuple({row.name: row for row in _ROWS}[name] for name in STAGE_NAMES)
 
 
@@ -374,14 +377,23 @@ def run_pipeline(options: Options) -> Work:
 
 
 def _run_stages(work: Work) -> Work:
-    options = work.options
-    for number, stage in enumerate(STAGES, 1):
+    options, number, settled = work.options, 0, work  # settled: what decisions are made from
+    while number < len(STAGES):
+        stage, number = STAGES[number], number + 1
         if options.progress:
             options.progress(number, len(STAGES), stage.name)
         if stage.first is not None:
-            work = _bounded(work, stage.name, stage.first)
+            settled = work = _bounded(work, stage.name, stage.first)
             let_go(work.weight_bytes)
-        work = _run_stage(work, stage, number)
+        try:
+            work = _run_stage(work, stage, number)
+        except Exception as err:
+            if stage.name not in (_DECIDES, _PROVES):
+                raise
+            settled = work = _decided_otherwise(settled, work, err)
+            number = STAGE_NAMES.index(_DECIDES)
+            continue
+        settled = settled if stage.name == _DECIDES else work
         if stage.name == "program":
             keep_apart(work.weight_bytes)
         if stage.name == "inline":  # the last of the passes, each of which made a Program
@@ -391,26 +403,24 @@ def _run_stages(work: Work) -> Work:
     return work
 
 
-def keep_apart(weights: int) -> None:
-    """Have the C library give large arrays of a model with so many bytes of weights, if they are
-    many, pages of their own, which are free as soon as they are dropped: it would otherwise put
-    them among others after the first ones were, where they leave holes.  It does so from then on,
-    whatever else the process allocates."""
-    allocation = getattr(ctypes.CDLL(None), "mallopt", None)
-    if weights >= HEAVY and allocation is not None:
-        allocation(_MMAP_THRESHOLD, _ALONE)
-
-
-def let_go(weights: int) -> None:
-    """Free what was dropped of a model with so many bytes of weights, if they are many: rings of
-    objects hold it until they are collected, and the C library keeps its pages, takes what is made
-    next from elsewhere, until it is told to give them back."""
-    if weights < HEAVY:
-        return
-    gc.collect()
-    give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if give_back is not None:
-        give_back(0)
+def _decided_otherwise(work: Work, proved: Work, err: Exception) -> Work:
+    """The last resort, for a decision of the compiler's own that it refuses: the Work before it,
+    to be decided without merges of what is refused (``proved``: the Work with the decision, if
+    there is one), and then without any.  The first error where nothing is left to leave out, or
+    where it is none of the decision."""
+    own = not isinstance(err, AotcError) or isinstance(err, (ScheduleError, _MalformedError))
+    if not own or work.options.schedule is not None or work.options.connect == CONNECT[0]:
+        if work.refused is None:
+            raise err
+        raise work.refused from err
+    try:
+        apart = () if work.apart else refused_computes(
+            proved.parts or _schedule(work).parts, work.target)
+    except Exception:  # it is refused as a whole
+        apart = ()
+    options = work.options if apart else replace(work.options, connect=CONNECT[0])
+    return replace(work, options=options, apart=apart,
+                   refused=work.refused or err.with_traceback(None))
 
 
 def _bounded(work: Work, name: str, run: Run) -> Work:
@@ -481,13 +491,3 @@ def model_info(program: Program, defaults: Mapping[str, Array] | None = None) ->
         digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array).data)
     return {"graph": program.name, "model_hash": digest.hexdigest()}
-
-
-def show_bundle(bundle: Bundle) -> str:
-    """Text form of a Bundle: its files with sizes, then every kernel file."""
-    lines = [f"bundle {bundle.name}"]
-    lines += [f"  {name}  {len(data)} bytes" for name, data in sorted(bundle.files.items())]
-    for name, data in sorted(bundle.files.items()):
-        if name.endswith((".c", ".h")):
-            lines += [f"// ---- {name}", data.decode()]
-    return "\n".join(lines)

@@ -23,6 +23,15 @@ class Bundle:
     name: str
     files: dict[str, bytes | bytearray] = field(hash=False, repr=False)
 
+    def __str__(self) -> str:
+        """Its files with sizes, then every kernel file."""
+        lines = [f"bundle {self.name}"]
+        lines += [f"  {name}  {len(data)} bytes" for name, data in sorted(self.files.items())]
+        for name, data in sorted(self.files.items()):
+            if name.endswith((".c", ".h")):
+                lines += [f"// ---- {name}", data.decode()]
+        return "\n".join(lines)
+
 
 @dataclass(frozen=True)
 class Sample:

@@ -40,7 +40,7 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
            unfold: bool = False, layouts: Mapping[str, Layout] | None = None,
            groups: Sequence[Group] | None = None, precision: str = PRECISION[0],
            levels: Levels | None = None, stores: bool = True,
-           written: bool = True) -> Schedule:
+           written: bool = True, apart: Collection[str] = ()) -> Schedule:
     """Schedule of ``program`` for ``target``; deterministic, measures nothing.  how: a name of
     ``CONNECT``, or ``GRAPHTURBO``.  winograd: one of ``WINOGRAD``, which forms convolutions may
     get, or the rewrites themselves (a tuple).  unfold: rewrite first layers, too.  layouts: {stored
@@ -50,7 +50,7 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     levels: of computes that have one of their own.  stores: temps may lie in the memories of
     clusters; not those of a body, which runs in rounds.  written: False leaves how statements are
     written to a later ``choose_writing``, in Schedules that are compared or moved to other
-    extents."""
+    extents.  apart: computes that are merged with no others."""
     rewrites, given = (winograd, dict(layouts or {})) if isinstance(winograd, tuple) else (
         choose_rewrites(program, target, winograd, unfold, layouts or {}, groups is None,
                         precision, levels))
@@ -59,7 +59,7 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
 
     asked = groups is None
     free = asked and not isinstance(winograd, tuple)
-    groups = choose_groups(program, target, how) if groups is None else groups
+    groups = choose_groups(program, target, how, apart) if groups is None else groups
     groups = join_transforms(program, target.machine, groups)
     if free and how == CONNECT[-1]:
         halves, groups = choose_stored(program, target, groups, rewrites)

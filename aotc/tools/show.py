@@ -22,7 +22,7 @@ from aotc.sched.report.explain import explain
 from aotc.sched.report.instance_report import instance_report
 from aotc.sched.report.layout_report import layout_report, report_lines
 from aotc.sched.report.summary import summarise
-from aotc.sched.shape_variants import Part
+from aotc.sched.shape_variants import Part, parts
 from aotc.target.base import Target
 
 
@@ -37,8 +37,13 @@ def show_stage(model: Any, stage: str, target: str = "native", dims: Dims = None
     what the compiler raises."""
     stop = {"source": "bundle", "kernels": "schedule", "layouts": "schedule",
             "precision": "schedule", "variants": "plan"}.get(stage, stage)
-    work = run_pipeline(Options(model, target=target, dims=dims, stop_after=stop,
-                                progress=progress, **decisions))
+    # a decision stands once its Plan is proved; one that is given is shown as it is
+    proved = stop == "schedule" and decisions.get("schedule") is None
+    work = run_pipeline(Options(model, target=target, dims=dims,
+                                stop_after="plan" if proved else stop, progress=progress,
+                                **decisions))
+    if proved:
+        work = replace(work, parts=parts(work.program, work.schedule))
     if stage in _REPORTS:
         return _by_part(work, as_json, _REPORTS[stage])
     if stage == "variants":

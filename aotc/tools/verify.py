@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from aotc.collector import let_go
 from aotc.errors import AotcError
 from aotc.ir.dtypes import CHARS, TEXT, Array, dtype_of
 from aotc.ir.program import Program
@@ -16,7 +17,7 @@ from aotc.ir.schedule import MIXED, PRECISION
 from aotc.options import AUTO, ERROR, Dims, Options, measures
 from aotc.oracle.quanta import Quanta, quanta
 from aotc.oracle.shares import FLAT
-from aotc.pipeline import Work, let_go, run_pipeline
+from aotc.pipeline import Work, run_pipeline
 from aotc.runtime.compile_bundle import Progress, build
 from aotc.runtime.cuda_model import require_device
 from aotc.runtime.emulate import EmulatedModel, emulated_models

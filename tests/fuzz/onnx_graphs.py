@@ -298,6 +298,7 @@ def random_graph(seed, nodes=None, of=None):
     """The graph of a seed; ``nodes``: how many node proposals (default 2 to 14); ``of``: a module
     whose rows propose most of them."""
     import onnx_contrib  # noqa: F401  more rows
+    import onnx_joined  # noqa: F401
     import onnx_loops  # noqa: F401
     import onnx_ml  # noqa: F401
     import onnx_more  # noqa: F401

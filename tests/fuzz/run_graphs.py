@@ -6,7 +6,8 @@ cffi, against the reference evaluator and ONNX Runtime.
 Prints one line per finding (its seed reproduces it) and exits with 1 if there was any.
 ``--sanitize`` runs every bundle's own test under the address and undefined-behaviour sanitizers
 instead of comparing through cffi.  ``--draw`` draws target, decisions, threads and dynamic
-dimensions of every graph by its seed too.
+dimensions of every graph by its seed too.  ``--plans`` compiles each graph for a target of its own,
+up to the Plan, and runs nothing: most graphs in the least time.
 """
 
 import argparse
@@ -174,6 +175,23 @@ def ranges(graph, seed):
     return found or None
 
 
+# one of each kind of decisions and statements
+PLANNED = ("c", "x86-64-v1", "x86-64-v3", "x86-64-v4", "x86-64-v4-amx", "aarch64", "riscv64",
+           "cuda:sm_90", "dsa:stcp920")
+
+
+def plan_faults(graph, seed):
+    """Like ``faults``, of the Plan for one of ``PLANNED``: what its own checks refuse."""
+    target = random.Random(seed).choice(PLANNED)
+    try:
+        work = run_pipeline(Options(graph.model, target=target, name="random", stop_after="plan"))
+    except (UnsupportedError, ModelError):
+        return None
+    except Exception as err:  # whatever else comes out is a finding
+        return [f"{target}: {type(err).__name__}: {err}"]
+    return [] if work.refused is None else [f"{target}: decided again: {work.refused}"]
+
+
 def evaluated(graph, target):
     """{output: array} of the Program in numpy, as the scheduler gets it; not of strings and
     sequences, which the caller of a bundle sees in another form."""
@@ -200,6 +218,8 @@ def faults(graph, folder, target="c", sanitize=False, options=None):
             plain = all(getattr(a, "dtype", None) in DTYPES
                         for a in (*graph.feeds.values(), *graph.wanted.values()))
             return sanitized(graph, folder) if plain else []
+        if bundle.refused is not None:
+            return [f"decided again: {bundle.refused}"]
         got = bundle.load(threads).run(graph.feeds)
     except UnsupportedError:
         return None
@@ -238,9 +258,11 @@ def main(arguments=None):
     parser.add_argument("--draw", action="store_true")
     parser.add_argument("--evaluate", action="store_true",
                         help="the Program in numpy, up to what is scheduled; ten times as many")
-    parser.add_argument("--of", choices=("contrib", "loops", "ml", "more", "nodes", "rows",
-                                         "stored", "texts"),
+    parser.add_argument("--of", choices=("contrib", "joined", "loops", "ml", "more",
+                                         "nodes", "rows", "stored", "texts"),
                         help="most nodes from this module's rows")
+    parser.add_argument("--plans", action="store_true",
+                        help="decisions and Plans for targets of all kinds, nothing is run")
     args = parser.parse_args(arguments)
     os.environ["CFLAGS"] = FLAGS
     warnings.simplefilter("ignore")
@@ -249,13 +271,14 @@ def main(arguments=None):
         graph, options = random_graph(seed, of=args.of), {}
         if args.evaluate:
             options = {"evaluate": not any(a.dtype == object for a in graph.feeds.values())}
-        if args.draw:
+        if args.draw or args.plans:
             options = drawn(seed, args.target)
             if seed % 3 == 0:
                 graph = dynamic(graph, seed)
                 options["variants"] = ranges(graph, seed)
         with tempfile.TemporaryDirectory(prefix="aotc-fuzz-") as folder:
-            lines = faults(graph, Path(folder) / "bundle", args.target, args.sanitize, options)
+            lines = plan_faults(graph, seed) if args.plans else faults(
+                graph, Path(folder) / "bundle", args.target, args.sanitize, options)
         if lines is None:
             refused += 1
         elif lines:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
-from aotc import pipeline
+from aotc import collector, pipeline
 from aotc.ir.expr import Axis, Const, Load
 from aotc.ir.program import Buffer, Compute, Program
 from aotc.options import Options
@@ -70,7 +70,7 @@ def test_constants_are_gone_when_the_image_is_made(monkeypatch):
         return render(*args, **given)
 
     monkeypatch.setattr(pipeline, "render_plans", seeing)
-    monkeypatch.setattr(pipeline, "HEAVY", 0)
+    monkeypatch.setattr(collector, "HEAVY", 0)
     model = _model(np.random.default_rng(0), 8)
     gc.disable()  # what is freed is freed on purpose
     try:

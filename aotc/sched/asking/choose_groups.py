@@ -1,6 +1,8 @@
 """Second step of ``decide``: which computes are one kernel, by a way of ``CONNECT``, or as the
 sub-graphs of GraphTurbo are."""
 
+from collections.abc import Collection
+
 from aotc.ir.program import Program
 from aotc.ir.schedule import CONNECT, GRAPHTURBO, Group
 from aotc.sched.asking.connect_cost import connect_by_cost, register_groups, separate_groups
@@ -8,16 +10,19 @@ from aotc.sched.clusters.instance_groups import instance_groups
 from aotc.target.base import Target
 
 # which edges stay inside a kernel: none, those at register level, all that pay
-_CONNECTED = dict(zip(CONNECT, (lambda program, target: separate_groups(program),
-                               lambda program, target: register_groups(program),
-                               connect_by_cost)))
+_CONNECTED = dict(zip(CONNECT, (lambda program, target, apart: separate_groups(program),
+                               lambda program, target, apart: register_groups(program, apart),
+                               lambda program, target, apart: connect_by_cost(
+                                   program, target, apart=apart))))
 
 
-def choose_groups(program: Program, target: Target, how: str) -> tuple[Group, ...]:
-    """The groups of a rewritten Program by a way of ``CONNECT``, or ``GRAPHTURBO``."""
+def choose_groups(program: Program, target: Target, how: str,
+                  apart: Collection[str] = ()) -> tuple[Group, ...]:
+    """The groups of a rewritten Program by a way of ``CONNECT``, or ``GRAPHTURBO``; apart: computes
+    that share a kernel with no others, not asked of the latter."""
     if how == GRAPHTURBO:
         return instance_groups(program, target).groups
-    return _CONNECTED[how](program, target)
+    return _CONNECTED[how](program, target, apart)
 
 
 __all__ = ["choose_groups"]

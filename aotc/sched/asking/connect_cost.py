@@ -10,6 +10,7 @@ network of equal layers is decided once per distinct layer.  Nothing is looked u
 be merged is what ``group_stages``, analysis of reads and ``check_schedule`` accept.
 """
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from aotc.ir.program import Program
@@ -24,9 +25,16 @@ BEAM = 3
 PASSES = 3  # over all edges
 
 
-def register_groups(program: Program) -> tuple[Group, ...]:
-    """Groups connected at register level only: the least fusion that is never worse."""
-    return connect(program)
+def register_groups(program: Program, apart: Collection[str] = ()) -> tuple[Group, ...]:
+    """Groups connected at register level only: the least fusion that is never worse.  Those of
+    computes in ``apart`` are taken to pieces."""
+    groups = connect(program)
+    if not apart:
+        return groups
+    whole = [g for g in groups if set(apart).isdisjoint(g.computes)]
+    inside = {c for g in whole for c in g.computes}
+    pieces = [g for g in separate_groups(program) if inside.isdisjoint(g.computes)]
+    return _numbered(ordered(program, [replace(g, name=f"{g.name}_whole") for g in whole] + pieces))
 
 
 def separate_groups(program: Program) -> tuple[Group, ...]:
@@ -35,11 +43,14 @@ def separate_groups(program: Program) -> tuple[Group, ...]:
                              for i, s in enumerate(program.steps)])
 
 
-def connect_by_cost(program: Program, target: Target, beam: int = BEAM) -> tuple[Group, ...]:
+def connect_by_cost(program: Program, target: Target, beam: int = BEAM,
+                    apart: Collection[str] = ()) -> tuple[Group, ...]:
     """Tuple of Groups; deterministic.  Groups of several stages have their tile, and each says in
-    ``why`` what it is predicted to take and what its parts would."""
+    ``why`` what it is predicted to take and what its parts would.  apart: computes that are merged
+    with no others."""
     judge = Judge(program, target)
-    start = Partition.of(program, register_groups(program), judge)
+    judge.own |= set(apart)
+    start = Partition.of(program, register_groups(program, apart), judge)
     states, edges = [start], _edges(program, start)
     for _ in range(PASSES):  # a merge can open the way for an edge that was refused before
         best = states[0]
@@ -49,8 +60,11 @@ def connect_by_cost(program: Program, target: Target, beam: int = BEAM) -> tuple
             states = sorted({s.key: s for s in grown}.values(), key=lambda s: s.seconds)[:beam]
         if states[0] is best:
             break
-    groups = ordered(program, states[0].all_groups())
-    return tuple(replace(judge.finished(g), name=f"g{i:03d}") for i, g in enumerate(groups))
+    return _numbered(map(judge.finished, ordered(program, states[0].all_groups())))
+
+
+def _numbered(groups: Iterable[Group]) -> tuple[Group, ...]:
+    return tuple(replace(g, name=f"g{i:03d}") for i, g in enumerate(groups))
 
 
 def _edges(program, start):
