@@ -21,19 +21,22 @@ from aotc.ir.expr import (
     Cast,
     Const,
     Expr,
+    Guarded,
     Load,
     Sym,
     Where,
     axes_of,
     children,
+    int_of,
     loads,
     substitute,
     walk,
 )
 from aotc.ir.program import Branch, Compute, Loop, Program, Step, flops
-from aotc.ir.simplify import simplify
+from aotc.ir.simplify import linear_in, simplify
 from aotc.oracle.eval_expr import Scope, index_value
 from aotc.oracle.evaluate import evaluate, infer_syms, input_arrays
+from aotc.passes.regions import all_steps
 
 # Recorded outputs come from the numpy evaluator, which is exact and slow (a few GFLOP/s).
 # Beyond this many operations a bundle records none; `aotc verify` covers such models.
@@ -118,9 +121,18 @@ def _index_uses(program: Program) -> tuple[dict[str, int], dict[str, Expr], set[
     other: set[str] = set()
     for step in reversed(program.steps):
         if not isinstance(step, Compute):
-            other.update(step.inputs)
+            count = step.count if isinstance(step, Loop) else ""
+            rounds = _rounds_inside(step) if count and isinstance(step, Loop) else None
+            other.update(i for i in step.inputs if rounds is None or i != count)
+            if isinstance(rounds, Const):
+                tables[count] = int_of(rounds) + 1
+            elif rounds is not None:
+                rooms[count] = simplify(rounds + 1)
             continue
         inherited = tables.get(step.out) if step.fold == "none" else None
+        if step.fold == "none" and step.out in rooms:  # of a number that is merely moved
+            rooms.update((n.buffer, rooms[step.out]) for n, role in _roles(step.body, "value")
+                         if role == "value")
         passes_on = step.fold == "none" and step.out in other
         for load, role in _roles(step.body, "arith" if passes_on else "value"):
             if isinstance(role, int):
@@ -133,6 +145,20 @@ def _index_uses(program: Program) -> tuple[dict[str, int], dict[str, Expr], set[
                 tables[load.buffer] = min(inherited, tables.get(load.buffer, inherited))
     integers = {n for n in program.inputs if not is_float(program.dtype(n))}
     return tables, rooms, integers - other - set(tables) - set(rooms)
+
+
+def _rounds_inside(loop: Loop) -> Expr | None:
+    """The most rounds in which what a body reads at the place of the round lies inside; None if
+    nothing says that."""
+    found: list[Expr] = []
+    for s in all_steps(loop.body.steps):
+        for n in walk(s.body) if isinstance(s, Compute) else ():
+            if isinstance(n, Guarded) and n.op == "checked" and not loads(n.b):
+                parts = None if loads(n.a) else linear_in(n.a, loop.round)
+                if parts is not None and parts[0] == Const(1) and isinstance(parts[1], Const):
+                    found.append(simplify(n.b - parts[1]))
+    least = [e for e in found if isinstance(e, Const)]
+    return min(least, key=int_of) if least else found[0] if found else None
 
 
 def _roles(e: Expr, role: Role) -> Iterator[tuple[Load, Role]]:

@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from frontend_cases import program_of
+from loop_cases import CASES
 
 from aotc.ir.expr import Axis, Cast, Const, Guarded, Load, Sym, Where, checked, compare
 from aotc.ir.program import Buffer, Check, Compute, Program
 from aotc.samples import (
+    InputKind,
     border_extents,
     extents,
     input_kinds,
@@ -187,3 +190,14 @@ def test_extents_leave_room():
     assert extents(p, room=0) == [{"n": 1}]
     assert border_extents(p, [{"n": (8, 100)}], room=2 * 40 * 1024) == [{"n": 8}, {"n": 31}]
     assert border_extents(p, [{"n": (80, 100)}], room=0) == [{"n": 80}]
+
+
+def test_a_number_of_rounds_is_one_of_which_all_lie_inside():
+    """Rounds read the rows of a tensor, of which there are so many, or as many as a symbol says."""
+    by_name = {c.name: c.model for c in CASES}
+    fixed = program_of(by_name["number_that_is_an_input"])
+    assert input_kinds(fixed)["m_2"] == InputKind("table", 10)
+    free = program_of(by_name["number_that_is_an_input_of_rows"])
+    kind = input_kinds(free)["m_2"]
+    assert kind.kind == "table" and str(kind.extent) == "t + 1"
+    assert random_inputs(free, {"t": 7})["m"] == 7
