@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -199,8 +200,8 @@ def _show(args: argparse.Namespace) -> None:
 
 def _check(args: argparse.Namespace) -> int:
     from aotc.tools.check_model import check_model
-    print(found := check_model(Options(args.model, target=args.target, dims=args.dims,
-                                       **_decisions(args))))
+    found = check_model(Options(args.model, target=args.target, dims=args.dims,
+                                **_decisions(args)), partial(print, flush=True))
     return 1 if found.refusal else 0
 
 

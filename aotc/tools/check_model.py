@@ -1,9 +1,9 @@
 """``aotc check``: what the compiler would say of a model, without compiling it: the first stages
-alone, up to the Program."""
+alone, up to the Program, and of a model that is decided in a moment, up to its Plans."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -17,18 +17,24 @@ from aotc.frontend.read.load import all_tensors
 from aotc.ir.expr import show
 from aotc.ir.program import Program
 from aotc.options import Options
+from aotc.passes.regions import all_steps
+from aotc.pipeline import run_pipeline
 from aotc.target import get_target
-from aotc.tools.arena_estimate import arena_estimate
+from aotc.tools.arena_estimate import arena_estimate, plans_arena
 
 COMMON = 8  # operators that are named
+# bytes of weights and computes up to which passes are run for the arena, and computes then up to
+# which kernels are decided
+PASSED_BYTES, PASSED_STEPS, DECIDED_STEPS = 128 << 20, 2000, 600
 
 
 @dataclass(frozen=True)
 class Checked:
     """What is found of a model.  ``refusal``: "" if it compiles, else all that is missing, with the
     number of nodes and what serves instead; ``operators``: {name: nodes}; ``dims``: the ranges of
-    its free dimensions; ``arenas``: [(extents, bytes)] of the arena, roughly, at the ends of these
-    ranges, ``arguments`` and ``weights``: the text of its inputs and outputs, bytes."""
+    its free dimensions; ``arenas``: [(extents, bytes)] of the arena at the ends of these ranges, of
+    large models roughly; ``arguments`` and ``weights``: the text of its inputs and outputs,
+    bytes."""
 
     name: str
     opsets: str
@@ -40,6 +46,11 @@ class Checked:
     arenas: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
+        return "\n".join([self.support, *self.memory])
+
+    @property
+    def support(self) -> str:
+        """Whether it is supported, in lines."""
         nodes, kinds = sum(self.operators.values()), Counter(self.operators).most_common()
         more = f" and {len(kinds) - COMMON} more" if len(kinds) > COMMON else ""
         lines = [f"{self.name}: {self.opsets}, {nodes} nodes, {_size(self.weights)} of weights",
@@ -49,18 +60,35 @@ class Checked:
                               *(f"  {line}" for line in self.refusal.splitlines())])
         lines += ["supported", *(f"  {a}" for a in self.arguments)]
         lines += [f"  dim {d}" for d in self.dims]
-        lines += [f"  arena{f' at {at}' if at else ''}: about {_size(n)}" for at, n in self.arenas]
         return "\n".join(lines)
 
+    @property
+    def memory(self) -> list[str]:
+        """Lines of the arena."""
+        return [f"  arena{f' at {at}' if at else ''}: about {_size(n)}" for at, n in self.arenas]
 
-def check_model(options: Options) -> Checked:
+
+def check_model(options: Options, report: Callable[[str], object] = lambda text: None) -> Checked:
     """The Checked of ``options.source``; AotcError only where no model can be read from there, or
-    options are wrong."""
+    options are wrong.  report: called with the lines of the Checked as soon as they are known: the
+    arena may take seconds."""
     with seldom_collected():
-        return _checked(options)
+        found, program = _checked(options)
+        report(found.support)
+        if program is None:
+            return found
+        try:
+            found = replace(found, arenas=tuple(_arenas(options, program, found.weights)))
+        except UnsupportedError as err:
+            found = replace(found, refusal=str(err))
+            report(found.support)
+        for line in found.memory:
+            report(line)
+        return found
 
 
-def _checked(options: Options) -> Checked:
+def _checked(options: Options) -> tuple[Checked, Program | None]:
+    """(the Checked but for its arenas, the Program if there is one)."""
     model = load_model(options.source, mapped=True)
     source = options.source
     name = Path(source).name if isinstance(source, (str, Path)) else shorten(model.graph.name)
@@ -74,12 +102,11 @@ def _checked(options: Options) -> Checked:
                                   o.bound, o.shapes)
         program = to_program(graph, get_target(options.target).library, built)
     except UnsupportedError as err:
-        return Checked(name, opsets, count, weights, str(err))
+        return Checked(name, opsets, count, weights, str(err)), None
     except ModelError as err:
         return Checked(name, opsets, count, weights, f"the model contradicts itself, or what is "
-                       f"said of it: {err}")
-    return Checked(name, opsets, count, weights, "", graph.dims, _arguments(program),
-                   tuple(_arenas(program)))
+                       f"said of it: {err}"), None
+    return Checked(name, opsets, count, weights, "", graph.dims, _arguments(program)), program
 
 
 def _operators(graph: onnx.GraphProto) -> Iterator[str]:
@@ -107,14 +134,21 @@ def _arguments(program: Program) -> tuple[str, ...]:
                  f"[{', '.join(map(show, buffers[n].shape))}]" for side, n in rows)
 
 
-def _arenas(program: Program) -> Iterator[tuple[str, int]]:
+def _arenas(options: Options, program: Program, weights: int) -> Iterator[tuple[str, int]]:
     """(extents, bytes of the arena) at the least extents, and at the largest ones, or those
-    that decisions reckon with where there is none."""
-    if not program.syms:
-        yield "", arena_estimate(program, {})
-        return
-    for values in ({s.name: s.lo for s in program.syms}, {s.name: s.reach for s in program.syms}):
-        yield ", ".join(f"{n}={v}" for n, v in values.items()), arena_estimate(program, values)
+    that decisions reckon with where there is none: what the compiler decides, or roughly, where
+    that would take long."""
+    made = None
+    if weights <= PASSED_BYTES and len(all_steps(program.steps)) <= PASSED_STEPS:
+        quiet = replace(options, out=None, progress=None, stop_after="inline")
+        program = run_pipeline(quiet).program
+        if len(all_steps(program.steps)) <= DECIDED_STEPS:
+            made = run_pipeline(replace(quiet, stop_after="plan"))
+    ends = ({s.name: s.lo for s in program.syms}, {s.name: s.reach for s in program.syms})
+    for values in ends[:1] if not program.syms else ends:
+        yield ", ".join(f"{n}={v}" for n, v in values.items()), (
+            arena_estimate(program, values) if made is None else
+            plans_arena(made.plans, made.target, values))
 
 
 def _size(count: int) -> str:
