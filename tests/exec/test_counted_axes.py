@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import aotc
 
 F = np.float32
+MICROSOFT = "com.microsoft"
 C, ROOM = 4, 9
 rng = np.random.default_rng(3)
 ACROSS, TURNED = dict(perm=[0, 2, 1]), dict(perm=[2, 0, 1])
@@ -65,8 +66,22 @@ CASES = {
     "flat": one("Flatten", axis=1),
     "elements": ([("ArgMax", ["u"], ["i"], {"axis": 1}),
                   ("GatherElements", ["u", "i"], ["y"], {"axis": 1})], {}),
+    "norm_of_sum": ([("Transpose", ["u"], ["t"], ACROSS), (
+        "SkipLayerNormalization", ["t", "t", "g", "b"], ["y"], {"domain": MICROSOFT})],
+                    {"g": some(C), "b": some(C)}),
     "lstm": behind(STEPS, "LSTM", {"w": some(2, 12, C), "r": some(2, 12, 3)}, 3, hidden_size=3,
                    direction="bidirectional"),
+    "whole_blocks": ([("Shape", ["u"], ["n"], {"start": 2}), ("Add", ["n", "three"], ["more"], {}),
+                      ("Div", ["more", "four"], ["q"], {}), ("Mul", ["q", "four"], ["all"], {}),
+                      ("Sub", ["all", "n"], ["left"], {}),
+                      ("Concat", ["none", "left"], ["p"], {"axis": 0}),
+                      ("Pad", ["u", "p"], ["v"], {}),
+                      ("Conv", ["v", "w"], ["c"], dict(strides=[2], pads=[1, 1])),
+                      ("ConvTranspose", ["c", "r"], ["e"], dict(strides=[2], pads=[1, 1])),
+                      ("Add", ["e", "v"], ["f"], {}),
+                      ("Slice", ["f", "zero", "n", "two"], ["y"], {})],
+                     {"three": ints(3), "four": ints(4), "none": ints(0, 0, 0, 0, 0),
+                      "w": some(C, C, 3), "r": some(C, C, 4), "zero": ints(0), "two": ints(2)}),
     # the rest differ from those in numbers and attributes
     "conv_stride": conv(stored={"w": some(3, C, 3)}, pads=[1, 2], strides=[3]),
     "conv_group": conv(stored={"w": some(6, 2, 3)}, pads=[1, 1], group=2),
@@ -124,6 +139,27 @@ CASES = {
     "positions": ([("Shape", ["u"], ["s"], {"start": 2}), ("Transpose", ["u"], ["t"], ACROSS),
                    ("Slice", ["table", "no", "s", "a"], ["p"], {}), ("Add", ["t", "p"], ["y"], {})],
                   {"table": some(1, 20, C), "no": ints(0), "a": ints(1)}),
+    "heads_of": ([("Transpose", ["u"], ["t"], ACROSS), (
+        "MultiHeadAttention", ["t", "t", "t"], ["y"], dict(domain=MICROSOFT, num_heads=2))], {}),
+    "activated": one("FusedConv", stored={"w": some(3, C, 3), "b": some(3)}, domain=MICROSOFT,
+                     activation="Relu", pads=[1, 1], kernel_shape=[3]),
+    "to_twice": ([("Shape", ["u"], ["n"], {"start": 2}), ("Mul", ["n", "two"], ["m"], {}),
+                  ("Concat", ["own", "m"], ["s"], {"axis": 0}),
+                  ("Resize", ["u", "", "", "s"], ["y"], {"mode": "linear"})],
+                 {"two": ints(2), "own": ints(2, C)}),
+    "of_batches": behind(("Transpose", {}, dict(perm=[1, 2, 0])), "LSTM", {
+        "w": some(2, 12, 2), "r": some(2, 12, 3)}, 3, hidden_size=3, direction="bidirectional"),
+    "sums": ([("Transpose", ["u"], ["t"], TURNED), ("Scan", ["start", "t"], ["z", "y"], dict(
+        num_scan_inputs=1, body=helper.make_graph(
+            [helper.make_node("Add", ["a", "e"], ["b"]), helper.make_node("Tanh", ["b"], ["o"])],
+            "body", [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, C]) for n in "ae"],
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, C]) for n in "bo"])))],
+             {"start": some(2, C)}),
+    "in_bytes": ([("DynamicQuantizeLinear", ["u"], ["q", "s", "o"], {}),
+                  ("ConvInteger", ["q", "w", "o"], ["c"], {"pads": [1, 1]}),
+                  ("Cast", ["c"], ["f"], {"to": TensorProto.FLOAT}),
+                  ("Mul", ["f", "s"], ["y"], {})],
+                 {"w": rng.integers(-9, 9, (3, C, 3)).astype(np.int8)}),
     "decoder": ([("ConvTranspose", ["u", "up"], ["a"], dict(strides=[2], pads=[1, 1])),
                  ("LeakyRelu", ["a"], ["b"], {}),
                  ("Conv", ["b", "far"], ["c"], dict(pads=[3, 3], dilations=[3])),
@@ -155,7 +191,8 @@ def model_of(names):
                                  info("k", TensorProto.BOOL, [ROOM])],
         [helper.make_empty_tensor_value_info(o) for o in outputs],
         [numpy_helper.from_array(np.asarray(a), n) for n, a in stored.items() if a is not None])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    return helper.make_model(graph, opset_imports=[
+        helper.make_opsetid("", 22), helper.make_opsetid(MICROSOFT, 1)], ir_version=10)
 
 
 def expect(names, folder, target="c"):

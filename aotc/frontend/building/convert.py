@@ -18,7 +18,7 @@ from aotc.frontend.building.half import call
 from aotc.frontend.building.registry import Build, lookup
 from aotc.frontend.building.rules import OUTSIDE
 from aotc.frontend.building.values import Absent, Result, Sequence, Val, Value
-from aotc.frontend.counted.counted_axes import along_axes, has_numbers
+from aotc.frontend.counted.counted_axes import EXACT, along_axes, has_numbers
 from aotc.frontend.counted.counted_forms import by_form
 from aotc.frontend.counted_rows import along_rows, meet
 from aotc.frontend.counted_sizes import as_declared, with_numbers
@@ -167,6 +167,10 @@ def _followed(node: Node, b: Builder) -> Result:
     if not b.counts or not has_numbers(b, node):
         out = by_rule()
         return by_symbols() if out is None else out
+    if node.op in EXACT and not node.domain:
+        symbolic = attempt(b, by_symbols)
+        if not isinstance(symbolic, AotcError):
+            return symbolic
     ruled = attempt(b, by_rule)
     if not isinstance(ruled, AotcError):
         return by_symbols() if ruled is None else ruled

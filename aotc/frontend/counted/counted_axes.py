@@ -14,9 +14,11 @@ from aotc.frontend.building.known import chosen, followed
 from aotc.frontend.building.values import Index, Result, Val, Value
 from aotc.frontend.counted.counted_steps import Unbounded, Written
 from aotc.frontend.graph import Node, shorten
+from aotc.frontend.ops.numeric.ops_math import quotient
 from aotc.frontend.refusals import Refusal
 from aotc.frontend.row_values import Row
 from aotc.ir.expr import (
+    Binary,
     Const,
     Expr,
     Sym,
@@ -36,6 +38,8 @@ from aotc.ir.simplify import same, simplify, upper
 
 Call = Callable[[Node, Builder], Result]
 ZERO, ONE = Const(0), Const(1)
+# operators whose extents are sums of numbers that data says, in which terms cancel: symbols first
+EXACT = frozenset({"Pad"})
 _FEW = 16  # elements of a parameter: extents of a shape, twice
 INSTEAD = ("element-wise operators, sums, products, convolutions, pools, norms, recurrent layers "
            "and what moves elements may follow: write it as those, or cut the model in front of it")
@@ -49,6 +53,7 @@ def along_axes(node: Node, b: Builder, call: Call, shapes: bool = False) -> Resu
     inner = symbols.renamed(node)
     steps, checks, counts = len(b.steps), set(b.checks), len(b.counts)
     limits, equal = len(b.limits), set(b.equal)
+    b.node = inner
     try:
         made = call(inner, b)
     except Refusal as err:
@@ -155,7 +160,7 @@ class _Symbols:
         for source in (e, followed(self.b, e)):
             known: dict[Expr, int] = {n: starts[n] for n in loads(source) if n in starts}
             known |= {n: self.b.said[n] for n in walk(source) if n in self.b.said}
-            found = simplify(rewrite(source, lambda n: None, {
+            found = simplify(rewrite(source, _floored, {
                 n: self.symbol(k) for n, k in known.items()}))
             if not loaded(found):
                 return found
@@ -224,6 +229,11 @@ def roomy(b: Builder, v: Val, row: Row) -> Val:
         compare("lt", i[row.axis], own), b.at(v, i), zero), [v], "room")
 
 
+def _floored(e: Expr) -> Expr | None:
+    """A quotient that truncates in floor divisions, which bounds are known of."""
+    return quotient(e.a, e.b) if isinstance(e, Binary) and e.op == "div" else None
+
+
 def has_numbers(b: Builder, node: Node) -> bool:
     """True if numbers of elements are extents or small integers among a node's inputs."""
     if any(i in b.rows for i in node.inputs):
@@ -233,4 +243,4 @@ def has_numbers(b: Builder, node: Node) -> bool:
     return any(isinstance(v, Val) and symbols.parameter(v) is not v for v in vals)
 
 
-__all__ = ["Call", "along_axes", "has_numbers", "roomy"]
+__all__ = ["EXACT", "Call", "along_axes", "has_numbers", "roomy"]

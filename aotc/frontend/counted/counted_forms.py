@@ -14,7 +14,6 @@ from aotc.frontend.row_values import Row
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import Const, Expr, Where, all_of, compare, minimum
 from aotc.ir.program import neutral
-from aotc.ir.simplify import same
 
 # operators that slide a window over what padding holds -> the fold that the padding does not change
 _PADDED = {"Conv": "sum", "ConvTranspose": "sum", "MaxPool": "max"}
@@ -39,7 +38,7 @@ def _padded(node: Node, b: Builder, call: Call, rows: Sequence[Row]) -> Val | No
     if not given or node.attr("output_shape") is not None or len(node.outputs) > 1 or any(
             r.axis < 2 for r in rows):
         return None
-    shape = along_axes(node, b, call, shapes=True)
+    along_axes(node, b, call, shapes=True)  # the number of elements of the result
     v = b.tensor(node.inputs[0])
     for r in rows:
         v = roomy(b, v, r)
@@ -48,8 +47,7 @@ def _padded(node: Node, b: Builder, call: Call, rows: Sequence[Row]) -> Val | No
         v = _there(b, v, rows, none)
     b.node = _with(node, b, 0, v)
     made = call(b.node, b)
-    assert isinstance(made, Val) and isinstance(shape, Val), node
-    assert all(map(same, made.shape, shape.shape)), (made, shape)
+    assert isinstance(made, Val), node
     return made
 
 
@@ -63,27 +61,37 @@ def _there(b: Builder, v: Val, rows: Sequence[Row], none: Const) -> Val:
 
 
 def _recurrent(node: Node, b: Builder, call: Call, rows: Sequence[Row]) -> Result | None:
-    """A recurrent layer of as many steps as there are, in every batch entry."""
+    """A recurrent layer of as many steps as there are, in every batch entry; or of batch entries,
+    which know nothing of each other, with room for the most."""
     batch = 0 if node.attr("layout", 0) else 1
-    if len(rows) > 1 or rows[0].axis != 1 - batch:
+    if len(rows) > 1 or rows[0].axis == 2:
         return None
     (row,) = rows
     v = roomy(b, b.tensor(node.inputs[0]), row)
-    given = b.arg(_LENGTHS)
-    number = b.load(b.counts[row.start][0], ())
+    b.node = _with(node, b, 0, v)
+    if row.axis == batch:
+        if any(node.inputs[_LENGTHS:7]):
+            return None
+        found = [0, 0, 0] if batch == 0 else [2, 1, 1]
+    else:
+        b.node = _with(b.node, b, _LENGTHS, _lengths(b, v.shape[batch], row))
+        found = [1 - batch]
+    made = call(b.node, b)
+    for out, axis in zip(node.outputs, found):
+        if out:
+            b.rows[out] = (*b.rows.get(out, ()), Row(out, axis, row.start, False))
+    return made
+
+
+def _lengths(b: Builder, batch: Expr, row: Row) -> Val:
+    """The steps of every batch entry: as many as there are, or fewer if the node has fewer."""
+    given, total = b.arg(_LENGTHS), b.counts[row.start][0]
 
     def length(i: Index) -> Expr:
+        number = b.load(total, ())
         return number if given is None else minimum(cast(INDEX, b.at(given, i)), number)
-    lengths = b.map((v.shape[batch],), lambda i: cast("i32", length(i)),
-                    [b.counts[row.start][0], *([given] if given is not None else [])], "lengths")
-    inner = _with(_with(node, b, 0, v), b, _LENGTHS, lengths)
-    b.node = inner
-    made = call(inner, b)
-    out = node.outputs[0]
-    if out:
-        axis = 1 if batch == 0 else 0
-        b.rows[out] = (*b.rows.get(out, ()), Row(out, axis, row.start, False))
-    return made
+    return b.map((batch,), lambda i: cast("i32", length(i)),
+                 [total, *([given] if given is not None else [])], "lengths")
 
 
 def _with(node: Node, b: Builder, k: int, v: Val) -> Node:

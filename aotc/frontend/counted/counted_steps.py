@@ -27,7 +27,7 @@ from aotc.ir.expr import (
     walk,
     with_children,
 )
-from aotc.ir.program import Compute, Fold, Step, neutral
+from aotc.ir.program import Compute, Fold, Loop, Step, neutral
 from aotc.ir.simplify import lower, proves, same, simplify
 
 ZERO = Const(0)
@@ -102,7 +102,8 @@ class Written:
         """The steps, which see the elements that there are; buffers have room for the most."""
         steps = list(steps)
         for step in steps:
-            if not isinstance(step, Compute) and any(map(self.used, _held(self, step))):
+            if not isinstance(step, Compute) and not self._rounds(step) and any(
+                    map(self.used, _held(self, step))):
                 raise Unbounded("it is no tensor expression along such an axis")
             if isinstance(getattr(step, "fold", ""), Fold) and any(
                     self.used(a.extent) for a in getattr(step, "raxes", ())):
@@ -115,7 +116,23 @@ class Written:
                 self.room(a.extent)
         return list(map(self.step, steps))
 
+    def _rounds(self, step: Step) -> bool:
+        """True for a loop that runs once for each element that there is, and of which nothing else
+        depends on how many there are."""
+        if not isinstance(step, Loop) or step.count or step.ran or not isinstance(
+                step.trip, Sym) or any(e.backward for e in (*step.slices, *step.stacks)):
+            return False
+        along = {e.whole for e in (*step.slices, *step.stacks)}
+        shapes = [self.b.buffers[o].shape for o in (*step.inputs, *step.outs) if o not in along]
+        shapes += [self.b.buffers[o].shape[1:] for o in along]
+        inner = _held_by(step)
+        return not any(map(self.used, [*(d for s in shapes for d in s), *inner]))
+
     def step(self, step: Step) -> Step:
+        if isinstance(step, Loop) and isinstance(step.trip, Sym) and self.used(step.trip):
+            number = self.numbers[step.trip]
+            assert isinstance(number, Load), number
+            return replace(step, trip=self.room(step.trip), count=number.buffer)
         if not isinstance(step, Compute):
             return step
         axes = {a: Axis(a.name, self.room(a.extent)) for a in (*step.axes, *step.raxes)}
@@ -189,10 +206,17 @@ def _held(written: Written, step: Step) -> list[Expr]:
     """The extents of all that a step that is no Compute reads and makes."""
     buffers = written.b.buffers
     found = [d for o in (*step.inputs, *step.outs) for d in buffers[o].shape]
+    return [*found, *_held_by(step), *filter(None, [getattr(step, "trip", None)])]
+
+
+def _held_by(step: Step) -> list[Expr]:
+    """What bodies of a step compute, and the extents of that."""
+    found: list[Expr] = []
     for body in getattr(step, "bodies", ()):
         found += [d for x in body.buffers.values() for d in x.shape]
-        found += [n for s in body.steps if isinstance(s, Compute) for n in walk(s.body)]
-    return [*found, *filter(None, [getattr(step, "trip", None)])]
+        for s in body.steps:
+            found += [s.body] if isinstance(s, Compute) else _held_by(s)
+    return found
 
 
 def _product(a: Ends, b: Ends) -> Ends | None:
