@@ -81,15 +81,16 @@ def variants(base, rng):
             yield {name: drawn(rng, base[name], how)}
 
 
-def tried(model, part, at_rest, rng):
-    """(runs, faults) of one case, the others being at rest."""
+def tried(model, part, at_rest, rng, placed=np.copy):
+    """(runs, faults) of one case, the others being at rest.  ``placed``: array -> the same where
+    the model reads it."""
     runs = faults = 0
     dynamic = any(not isinstance(d, int) for s in part.shapes.values() for d in s)
     for at in ("own", "lo", "hi", "mixed", "mixed") if dynamic else ("own",):
         base = resized(rng, part, at)
         runs += 1
         try:
-            bound = model.bind({n: a.copy() for n, a in (at_rest | base).items()})
+            bound = model.bind({n: placed(a) for n, a in (at_rest | base).items()})
         except ValueError:  # extents that do not fit together
             faults += 1
             continue
