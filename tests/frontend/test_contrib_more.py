@@ -3,7 +3,17 @@ costs, beside tests/frontend/test_contrib.py."""
 
 import numpy as np
 import pytest
-from contrib_tables import BUFFERS, CACHE, STEP, TOKENS_OF_BEAMS, attention, grouped, ones
+from contrib_tables import (
+    BUFFERS,
+    CACHE,
+    COS,
+    SIN,
+    STEP,
+    TOKENS_OF_BEAMS,
+    attention,
+    grouped,
+    ones,
+)
 from frontend_cases import (
     EXECUTORS,
     RUNTIME,
@@ -117,6 +127,26 @@ def test_a_window_needs_its_room():
         program_of(built(case)[0])
     with pytest.raises(ModelError, match="needs local_window_size"):
         program_of(built(grouped(*STEP, CACHE, (5, 5), 6, sliding_window_cache=1))[0])
+
+
+@pytest.mark.parametrize("lengths,counts,room", (
+    ((4, 2), (2, 3), 8), ((4, 3), (2, 0), 8), ((6, 5), (2, 3), None)))
+@pytest.mark.parametrize("turned", (0, 1))
+def test_chunks_with_padding(lengths, counts, room, turned):
+    """Queries behind ``query_seqlens`` of a row are none; rows of a cache with room, and of one
+    that grows."""
+    operands = [rand(2, 3, n, seed=k) for k, n in enumerate((64, 32, 32))]
+    past = rand(2, 2, room or 5, 16, seed=5)
+    case = grouped(*operands, past, lengths, 8, COS, SIN, *[None] * 7, np.array(counts, np.int32),
+                   do_rotary=turned)
+    model, feeds = built(case, **({"out1": past.shape, "out2": past.shape} if room else {}))
+    got, wanted = run(program_of(model), feeds), EXECUTORS["onnxruntime"](model, feeds)
+    for row, (length, count) in enumerate(zip(lengths, counts)):
+        np.testing.assert_allclose(got[0][row, :count], wanted[0][row, :count], atol=1e-5)
+        for g, w in zip(got[1:], wanted[1:], strict=True):
+            np.testing.assert_allclose(g[row, :, :length + 1], w[row, :, :length + 1], atol=1e-5)
+    with pytest.raises(FaultError, match="query_seqlens"):
+        run(program_of(model), feeds | {"in16": np.array([4, 1], np.int32)})
 
 
 @pytest.mark.parametrize("shape", ((3, 5), (6, 4), (1, 4), (5, 1), (1, 7, 9)))

@@ -121,6 +121,7 @@ WORDS = np.array([[4, 7, 2, 0, 0, 6, 0, 0], [1, 2, 3, 4, 5, 6, 7, 1], [3] + [0] 
 RUNS = [ids(2, 7, below=6, dtype=np.int64), np.array([7, 13, 2 ** 40 + 1]),
         np.array([11, 13, 17, 19])]
 IN_RUNS = dict(max_ngram_size=3, n_head_per_ngram=2, pad_id=9, outputs=2)
+SEGMENTS = ids(7, below=2, seed=3)
 REGIONS = np.array([[0.1, 0.2, 0.7, 0.9], [0, 0, 1, 1], [-0.2, 0.1, 0.8, 1.3],
                     [0.9, 0.8, 0.1, 0.2]], np.float32)
 OWNERS = np.array([0, 1, 1, 0], np.int32)
@@ -144,6 +145,13 @@ OLDER = {
     "ms_run_hashes_past": row("NGramHashMapping", *RUNS, ids(2, 2, below=6, dtype=np.int64),
                               np.array([0, 11, 24, 41]), np.array(2),
                               np.sort(ids(2, 7, below=3, seed=1), 1), reset_on_eos=1, **IN_RUNS),
+    "ms_run_hashes_packed": row("VarlenNGramHashMapping", ids(7, below=5), *(
+        a.astype(np.int32) for a in RUNS[1:]), ENDS, ids(3, 2, below=5, seed=1), None,
+        np.array(2, np.int32), SEGMENTS, ids(3, 2, below=2, seed=2), reset_on_eos=1,
+        **IN_RUNS | dict(outputs=3)),
+    "ms_run_hashes_first": row("VarlenNGramHashMapping", ids(7, below=5, dtype=np.int64),
+                               *RUNS[1:], ENDS, None, np.array([0, 11, 24, 41]), None, SEGMENTS,
+                               **IN_RUNS | dict(outputs=3)),
     "ms_range": row("Range", np.array(2), np.array(9), np.array(3), consts=(0, 1, 2)),
     "ms_range_one": row("Range", np.array([2], np.int16), np.array([6], np.int16), consts=(0, 1)),
     "ms_sample": row("SampleOp", rand(2, 3)),

@@ -26,7 +26,7 @@ def packed_conv(s: Spelling) -> Result:
     b.require("eq", past.shape[2], reach, "initial_state must hold what the taps reach back")
     b.require("eq", ends.shape[0], count + 1, "every request has a beginning and an end")
     tokens = x.shape[0]
-    which = _requests(s, ends, tokens)
+    which = requests(s, ends, tokens)
 
     def begin(request: Expr) -> Expr:
         return b.checked(b.index_at(ends, (request,)), tokens + 1)
@@ -52,7 +52,7 @@ def packed_conv(s: Spelling) -> Result:
     return rounded(s, activated(s, y, None), given.dtype, 0), rounded(s, last, past.dtype, 1)
 
 
-def _requests(s: Spelling, ends: Val, tokens: Expr) -> Val:
+def requests(s: Spelling, ends: Val, tokens: Expr) -> Val:
     """[tokens]: the number of the request that every token is of."""
     place = s.spread(s.cast(s.places(tokens), ends.dtype), 1)
     behind = s.cast(s("GreaterOrEqual", place, s.spread(ends, 0)), "i64")
