@@ -21,7 +21,7 @@ from aotc.frontend.building.known import chosen
 from aotc.frontend.building.registry import Build, lookup
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import SMALL, Entries, Index, Result, Val
-from aotc.frontend.counted_sizes import SIZED, sized
+from aotc.frontend.counted_sizes import SIZED, rooted, sized
 from aotc.frontend.graph import Graph, Node, shorten
 from aotc.frontend.loops.rounds import counts
 from aotc.frontend.ops.tensors.ops_slice import INT_MAX
@@ -291,7 +291,12 @@ def _joined(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
         for k, (d, e) in enumerate(zip(vals[0].shape, v.shape, strict=True)):
             if k != axis:
                 b.require("eq", d, e, "Concat: other dimensions must be equal")
-    count, total = _count(b, axis, vals[0].rank, ends[-1], most)
+    whole, sources = rooted(b, ends[-1]), list(vals)
+    if loaded(whole):
+        count, total = _count(b, axis, vals[0].rank, ends[-1], most)
+        sources.append(total)
+    else:  # n elements and K - n
+        count = Count(whole)
 
     def body(i: Index) -> Expr:
         def part(k: int) -> Expr:
@@ -302,7 +307,7 @@ def _joined(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
             out = Where(compare("lt", i[axis], ends[k + 1]), part(k), out)
         return filled(b, count, i[axis], out)
     shape = (*vals[0].shape[:axis], count.extent, *vals[0].shape[axis + 1:])
-    return b.map(shape, body, [*vals, total])
+    return b.map(shape, body, sources)
 
 
 def _sliced(node: Node, b: Builder, rows: Sequence[Row]) -> Val:

@@ -25,7 +25,18 @@ from aotc.frontend.ops.tensors.ops_slice import BORDERS, borders
 from aotc.frontend.ranges import capacity, most_of, range_of
 from aotc.frontend.row_values import Found, Row
 from aotc.ir.dtypes import is_float
-from aotc.ir.expr import Const, Expr, Shape, Where, all_of, compare, loads, maximum, minimum
+from aotc.ir.expr import (
+    Const,
+    Expr,
+    Shape,
+    Where,
+    all_of,
+    compare,
+    loads,
+    maximum,
+    minimum,
+    substitute,
+)
 from aotc.ir.simplify import lower, same, simplify
 
 ZERO, ONE = Const(0), Const(1)
@@ -64,8 +75,10 @@ class _Sizes:
         if start is not None and expected_shape(self.b, self.b.node.outputs[0]) is None:
             self.row(start)
             return
-        total = self.b.compute((), maximum(e, ZERO), tag=f"count{axis}")
+        total = self.b.compute((), e, tag=f"count{axis}")
         count = room_for(self.b, e, axis) or Count(self.b.declared(rank=self.rank)[axis])
+        if count.room:
+            self.b.derived[len(self.b.counts)] = rooted(self.b, e)
         expect_count(self.b, total, count)
         if count.room:
             self.numbers.append((axis, self.b.load(total, ())))
@@ -95,6 +108,12 @@ def room_for(b: Builder, e: Expr, axis: int, beside: Shape = ()) -> Count | None
     known = room(b, [(0, axis)], roomed(b, e) if most is None else most)
     count = known or room(b, [(0, axis)], capacity(b, beside))
     return count and replace(count, limited=True, guess=known is None)
+
+
+def rooted(b: Builder, e: Expr) -> Expr:
+    """A number of elements, made of those that no others determine."""
+    return simplify(substitute(e, {b.load(b.counts[k][0], ()): root
+                                   for k, root in b.derived.items()}))
 
 
 def _start_of(b: Builder, e: Expr) -> int | None:
@@ -204,9 +223,11 @@ def _expanded(node: Node, b: Builder, asked: list[Expr], rows: tuple[Row, ...]) 
             single[axis] = d
         else:
             if d != ONE:
-                expect(b, [(Where(compare("eq", d, ONE), ONE, e), d)],
+                fits = Where(compare("eq", e, ONE), d, e)
+                expect(b, [(Where(compare("eq", d, ONE), ONE, fits), d)],
                        f"the shape must have the extent of {tensor!r} along axis {own}, it has")
-            sizes.said(e)
+                e = Where(compare("eq", e, ONE), d, e)
+            sizes.said(simplify(e))
             single[axis] = d
 
     def element(i: Index) -> Expr:
@@ -263,4 +284,4 @@ SIZED = frozenset(_MAKE)
 # other operators -> their input that says extents of what they make
 _ASKING = {"AffineGrid": 1, "CenterCropPad": 1, "OneHot": 1, "Resize": 3}
 
-__all__ = ["SIZED", "as_declared", "room_for", "sized", "with_numbers"]
+__all__ = ["SIZED", "as_declared", "room_for", "rooted", "sized", "with_numbers"]

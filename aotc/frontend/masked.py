@@ -94,8 +94,9 @@ class _Look:
         if found is None or not value or {*found.outputs, node.inputs[1]} & self.declared.keys():
             self.nodes = []
             return None
+        mask = self._lead(found.inputs[0], node.inputs[0])
         self.found.append(found)
-        return replace(node, inputs=(node.inputs[0], found.inputs[0], value[0]),
+        return replace(node, inputs=(node.inputs[0], mask, value[0]),
                        attrs={**node.attrs, MASK: OfMask(value[1])})
 
     def _made(self, tensor: str, *ops: str) -> Node | None:
@@ -113,6 +114,34 @@ class _Look:
             return None
         return self._made(turned.inputs[0], "NonZero")
 
+    def _lead(self, mask: str, into: str) -> str:
+        """The mask along the first axes, of one that is expanded along the others to the shape of
+        what is assigned to."""
+        wide = self._made(mask, "Expand")
+        line = wide and self._made(wide.inputs[0], "Unsqueeze")
+        shape = wide and self._made(wide.inputs[1], "Shape")
+        if not line or not shape or shape.inputs[0] != into or shape.attrs.get("start", 0) or (
+                "end" in shape.attrs):
+            return mask
+        axes = line.attr("axes")
+        if axes is None and len(line.inputs) > 1:
+            axes = self.initializers.get(line.inputs[1])
+        last = sorted(np.asarray([0] if axes is None else axes).reshape(-1).tolist())
+        return line.inputs[0] if last == list(range(-len(last), 0)) else mask
+
+    def _counted(self, tensor: str) -> bool:
+        """True for a tensor that is made of places found, and may have a row for each."""
+        todo, seen = [tensor], {tensor}
+        while todo:
+            node = self.makers.get(todo.pop())
+            if node is None:
+                continue
+            if node.op in ("Compress", "NonZero", "NonMaxSuppression", "Unique"):
+                return True
+            todo += [i for i in node.inputs if i not in seen]
+            seen.update(node.inputs)
+        return False
+
     def _alike(self, tensor: str) -> tuple[str, str] | None:
         """(value, kind) of updates that are one element or one row everywhere."""
         if tensor in self.initializers:
@@ -124,7 +153,7 @@ class _Look:
             value = np.asarray(made.attr("value", np.zeros(1, np.float32))).reshape(-1)
             return (self._constant(value, tensor), "one") if value.size == 1 else None
         if made.op == "Expand" and self._alike(made.inputs[0]) is None:
-            return made.inputs[0], "alike"
+            return None if self._counted(made.inputs[0]) else (made.inputs[0], "alike")
         return self._alike(made.inputs[0])
 
     def _rows(self, tensor: str, found: Node, made: dict[str, str]) -> tuple[str, str] | None:

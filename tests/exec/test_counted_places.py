@@ -79,13 +79,16 @@ def found():
         node("Slice", ["n3", "a0", "a1"], ["lead"]), node("Sub", ["a3", "lead"], ["lack3"]),
         node("Concat", ["a0", "a0", "lack3", "a0"], ["to_3"], axis=0),
         node("Pad", ["three", "to_3", "half"], ["exactly_3"]),
+        node("Concat", ["lack3", "a4"], ["none_3"], axis=0),
+        node("ConstantOfShape", ["none_3"], ["missing"]),
+        node("Concat", ["three", "missing"], ["filled_3"], axis=0),
         # added up by labels
         node("Gather", ["label", "at"], ["l"]), node("Unsqueeze", ["l", "a1"], ["lu"]),
         node("Shape", ["few"], ["whole"]), node("Expand", ["lu", "whole"], ["le"]),
         node("ScatterElements", ["sums", "le", "few"], ["added"], axis=0, reduction="add"),
         node("Concat", ["number", "a3"], ["n_3"], axis=0), node("Expand", ["lu", "n_3"], ["l3"])]
     outputs = ["cut", "sampled", "looked", "pointed", "best", "anchors", "kept", "framed", "wider",
-               "at_least_4", "exactly_3", "added", "l3"]
+               "at_least_4", "exactly_3", "filled_3", "added", "l3"]
     rng = np.random.default_rng(3)
     return model_of(nodes, {"score": (F, ["b"]), "boxes": (F, ["b", 4]), "label": (I64, ["b"]),
                             "image": (F, [1, 2, 8, 8]), "table": (F, [30, 3])}, outputs,

@@ -1,6 +1,7 @@
 """Heads that count what they find, with random weights, as both exporters of PyTorch write them:
 RetinaNet and SSD, Mask R-CNN with regions of two levels, SuperPoint, experts that a router picks,
-sums over the edges that a mask keeps.  Against ONNX Runtime, of no finds, one, some and all."""
+sums over the edges that a mask keeps, updates under masks, elements chosen, joined and padded.
+Against ONNX Runtime, of no finds, one, some and all."""
 
 import gzip
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import aotc
 
 FOLDER = Path(__file__).parent / "detectors"
-QUICK = ("mask_ts", "superpoint_dyn")
+QUICK = ("mask_ts", "masked_dyn", "superpoint_dyn")
 # scores above which something is found: all, many, some, one or few, none
 LEAST = (0, 0.33, 0.4, 0.6, 0.99)
 EXTENTS = ({"b": 1, "t": 1, "n": 1, "e": 1, "h": 32, "w": 32},
