@@ -68,8 +68,8 @@ def along_axes(node: Node, b: Builder, call: Call, shapes: bool = False) -> Resu
             del b.equal[pair]
     rules = [(c, b.checks.pop(c)) for c in list(b.checks) if c not in checks and symbols.used(c)]
     try:
-        for total, extent, maker in b.counts[counts:]:
-            b.counts[counts:] = [(total, written.room(extent), maker)]
+        b.counts[counts:] = [(total, written.room(extent), maker)
+                             for total, extent, maker in b.counts[counts:]]
         for cond, why in rules:
             symbols.demand(cond, why, written)
         for step in written.steps(new):

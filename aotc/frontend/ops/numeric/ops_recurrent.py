@@ -254,6 +254,10 @@ def _initial(b: Builder, layer: Layer, k: int) -> Val:
         return b.compute(b.axes(layer.state_shape), const(0, layer.x.dtype),
                          tag=f"zero{k}_{layer.d}")
     batched = b.node.attr("layout", 0)  # then the direction comes second
+    if v.rank != 3:
+        raise b.bad(f"an initial state {v}: it must have three dimensions")
+    for d, wanted in zip((v.shape[0 if batched else 1], v.shape[2]), layer.state_shape):
+        b.require("eq", d, wanted, "an initial state must fit the batch and hidden_size")
     return b.move(v, layer.state_shape, lambda i: (i[0], Const(layer.d), i[1]) if batched else
                   (Const(layer.d),) + i, f"start{k}_{layer.d}")
 
