@@ -28,6 +28,15 @@ def test_model_matches_the_reference(zoo_model, name):
     _matches(zoo_model(name))
 
 
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", ("squeezenet1_1", "bert_tiny", "dlrm", "dense_dynamic",
+                                  "nerf_mlp", "resnet18", "bert_small"))
+def test_model_matches_the_reference_on_the_simulated_accelerator(zoo_model, name):
+    """Those that it runs in two minutes."""
+    results = verify(zoo_model(name), target="dsa:stcp920")
+    assert results and all(match.ok for _, match in results), results
+
+
 def test_dynamic_model_runs_at_several_shapes_from_one_bundle(zoo_model):
     titles = {title for title, _ in _matches(zoo_model("dense_dynamic"))}
     assert len(titles) >= 3, titles
