@@ -213,3 +213,12 @@ def test_branches_that_data_chooses_may_want_other_extents():
     x = rand(2, 1, 17)
     with pytest.raises(FaultError, match="the branch runs that the rest of the model takes"):
         run(program, {"flag": np.array(False), "x": x})
+
+
+def test_an_extent_that_is_0_copies_the_input_s_beside_an_open_one():
+    constants = {"zero": np.array([0]), "one": np.array([1]), "open": np.array([-1])}
+    nodes = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "zero"], ["n"]),
+             node("Sub", ["n", "one"], ["less"]), node("Concat", ["less", "open"], ["t"], axis=0),
+             node("Reshape", ["x", "t"], ["y"])]
+    check(model_of(nodes, {"x": ["n", 8]}, {"y": None}, constants), (1, 2, 5), lambda x: x.reshape(
+        max(len(x) - 1, 1), -1))

@@ -72,12 +72,25 @@ def reshape_op(node: Node, b: Builder) -> Result:
             d = x.shape[k]
         elif value is not None and value < 0:
             raise b.bad(f"shape entry {k} is {value}")
+        elif value is None and not node.attr("allowzero", 0) and Const(-1) in wanted:
+            d = _copied_at_zero(b, x, k, d)
         shape.append(d)
     if free is not None:
         shape[free] = _remaining(b, x.shape, shape)
     else:
         b.require("eq", product(x.shape), product(shape), "Reshape keeps the number of elements")
     return reshape(b, x, tuple(shape))
+
+
+def _copied_at_zero(b: Builder, x: Val, k: int, d: Expr) -> Expr:
+    """An extent beside -1 that is the input's where it is 0; one of those that the input has leaves
+    no elements there."""
+    if proves(compare("ge", d, Const(1))) or any(same(d, e) for e in x.shape):
+        return d
+    if k >= x.rank:
+        b.require("ge", d, 1, f"shape entry {k} is 0 but the input has rank {x.rank}")
+        return d
+    return simplify(Where(compare("eq", d, Const(0)), x.shape[k], d))
 
 
 def _reshape_from_data(node: Node, b: Builder, x: Val) -> Val:
