@@ -55,6 +55,7 @@ from aotc.frontend.ops.tensors import (
                     ops_shape,
                     ops_slice,
                     ops_strings,
+                    ops_tokens,
 )
 from aotc.frontend.read.load import load_model, model_digest
 from aotc.frontend.read.reader import read_built, read_graph
@@ -66,8 +67,8 @@ OPERATOR_MODULES = (ops_algebra, ops_attention, ops_blocks, ops_boxes, ops_contr
                     ops_pool, ops_qlinear, ops_quant, ops_quant_extra, ops_random, ops_range,
                     ops_recurrence, ops_recurrent, ops_reduce, ops_regions, ops_resize, ops_sample,
                     ops_scan, ops_scatter, ops_select, ops_sequence, ops_shape, ops_signal,
-                    ops_slice, ops_strings, ops_token_rows, ops_train, ops_trees, ops_twins,
-                    ops_warp)
+                    ops_slice, ops_strings, ops_token_rows, ops_tokens, ops_train, ops_trees,
+                    ops_twins, ops_warp)
 
 __all__ = ["load_model", "model_digest", "read_built", "read_graph", "to_program", "Graph", "Node",
            "DimRange"]

@@ -19,8 +19,6 @@ NOT_COMPILED = {
     "GatherPacked": ("its bytes are of a format that is written down for one kind of table",
                      "use GatherBlockQuantized"),
     "MatMulFpQ4": ("its bytes are in a layout of one library's kernels", "use MatMulNBits"),
-    "Tokenizer": ("words are as many as a text has", "split text outside of the model, or by "
-                  "StringSplit"),
 }
 # of those that ONNX Runtime has on other devices
 _INSTEAD = {op: use for op, (_, use) in NOT_COMPILED.items()} | {

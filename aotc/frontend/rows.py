@@ -98,6 +98,8 @@ def _alone(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:
         return _along(graph, n, row, rank)
     if n.op in _FOLDS:
         return _folded(graph, n, row, rank)
+    if n.op == "TfIdfVectorizer":  # of texts as bytes: what lies behind is no token
+        return Found() if (rank, row.axis) == (3, 1) else None
     if n.op == "LayerNormalization" and n.attr("axis", -1) % rank > row.axis:
         return made_row(n, row.axis, row) if len(n.outputs) == 1 else None
     return None

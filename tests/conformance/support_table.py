@@ -115,9 +115,13 @@ Limits that the table does not show:
 - Strings are numbers, places in a table of texts ([bundle](bundle.md#strings)): operators place and
   compare them (Identity, Reshape, Gather, Where, Equal, LabelEncoder, ..). Those that StringConcat,
   StringSplit, StringNormalizer and RegexFullMatch are given or make are bytes; what is made may be
-  compared (Equal) and looked up among labels, not moved. A pattern becomes a table of at most 2048
-  states: classes, repetition, alternatives, groups, anchors; `\\w` and others are of ASCII. Letters
-  of one and two bytes change case.
+  compared (Equal), looked up among labels, and moved, one tensor at a time. A pattern becomes a
+  table of at most 2048 states: classes, repetition, alternatives, groups, anchors; `\\w` and others
+  are of ASCII. Letters of one and two bytes change case.
+- Tokenizer (com.microsoft) cuts at separators that cannot overlap, into single characters, or by a
+  `tokenexp` that is a class of characters, repeated, as skl2onnx writes it. Its tokens, also behind
+  StringNormalizer and what moves texts, are counted by TfIdfVectorizer, whose pool they are looked
+  up in one by one.
 - ai.onnx.ml: what the standard leaves open (scores of two classes made of one, transforms of one
   target, classes that no leaf votes for) is as ONNX Runtime has it: of several targets of trees,
   one that no leaf of a row speaks of is 0, without its base value, where onnx.reference has the

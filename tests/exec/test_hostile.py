@@ -15,7 +15,7 @@ from aotc.runtime.compile_bundle import build
 # their cases are of texts, or random
 ELSEWHERE = {"Optional", "OptionalGetElement", "OptionalHasElement", "CategoryMapper", "ZipMap",
              "DictVectorizer", "CastMap", "SequenceMap", "StringConcat", "StringSplit",
-             "StringNormalizer", "RegexFullMatch",
+             "StringNormalizer", "RegexFullMatch", "Tokenizer",
              "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
              "Bernoulli", "Multinomial"}
 

@@ -134,6 +134,7 @@ ELSEWHERE = {
     "tests/frontend/test_frontend_sequences.py": "SequenceMap Optional",
     "tests/frontend/test_made_strings.py":
         "StringConcat StringSplit StringNormalizer RegexFullMatch",
+    "tests/frontend/test_tokens.py": "Tokenizer",
     "tests/exec/test_random_numbers.py": """RandomNormal RandomNormalLike RandomUniform
         RandomUniformLike Bernoulli Multinomial"""}
 

@@ -139,18 +139,33 @@ def test_patterns_that_are_refused(pattern, text):
 
 
 @pytest.mark.parametrize("nodes, error, text", [
-    ([node("Reshape", ["x", "two"], ["r"]), node("StringConcat", ["x", "x"], ["y"])],
-     UnsupportedError, "Reshape.*made, compared"),
+    ([node("Concat", ["x", "x"], ["r"], axis=0), node("StringConcat", ["x", "x"], ["y"])],
+     UnsupportedError, "Concat.*made, compared"),
     ([node("LabelEncoder", ["i"], ["s"], domain="ai.onnx.ml", keys_int64s=[1],
            values_strings=["a"]),
       node("StringConcat", ["s", "x"], ["y"])], UnsupportedError, "placed or looked up"),
     ([node("StringConcat", ["i", "x"], ["y"])], ModelError, "must be strings")])
 def test_strings_that_are_lost(nodes, error, text):
-    outputs = {"y": (TEXT, [2])} | ({"r": (TEXT, [2, 1])} if nodes[0].op_type == "Reshape" else {})
-    model = model_of(nodes, {"x": (TEXT, [2]), "i": (I64, [2])}, outputs,
-                     [onnx.numpy_helper.from_array(np.array([2, 1]), "two")])
+    outputs = {"y": (TEXT, [2])} | ({"r": (TEXT, [4])} if nodes[0].op_type == "Concat" else {})
+    model = model_of(nodes, {"x": (TEXT, [2]), "i": (I64, [2])}, outputs)
     with pytest.raises(error, match=text):
         aotc.compile(model, "never", target="c")
+
+
+def test_one_tensor_of_them_is_moved(tmp_path):
+    """Before it is looked into, and when it is made; numbers outside stay inside of it."""
+    nodes = [node("Reshape", ["x", "shape"], ["rows"]), node("StringConcat", ["rows", "y"], ["s"]),
+             node("Transpose", ["s"], ["turned"], perm=[1, 0]),
+             node("Gather", ["turned", "i"], ["picked"], axis=0)]
+    model = model_of(nodes, {"x": (TEXT, [6]), "y": (TEXT, [2, 3]), "i": (I64, [2])},
+                     {"turned": (TEXT, [3, 2]), "picked": (TEXT, [2, 2])},
+                     [onnx.numpy_helper.from_array(np.array([2, 3]), "shape")])
+    net = aotc.compile(model, tmp_path / "b", target="c").load(1)
+    x = np.array(["a", "", "\u00e9", "bcd", "e", "f"], object)
+    y = np.array([list("pqr")] * 2, object)
+    got, want = net.run({"x": x, "y": y, "i": np.array([2, 0])}), (x.reshape(2, 3) + y).T
+    assert got["turned"].tolist() == want.tolist()
+    assert got["picked"].tolist() == want[[2, 0]].tolist()
 
 
 def test_in_c_they_are_bytes(tmp_path):

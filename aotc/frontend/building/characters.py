@@ -3,15 +3,17 @@
 A tensor of such strings is a Val of u8 with one dimension more, the bytes of UTF-8 of each and
 zeros behind them (``Val.stored`` is CHARS); how many there may be is an extent like any other."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aotc.frontend.building.declared import loaded
 from aotc.frontend.building.symbolic import cast
-from aotc.frontend.building.values import Index, Val
-from aotc.frontend.graph import all_nodes
+from aotc.frontend.building.values import Index, Result, Val, Value
+from aotc.frontend.graph import Node, all_nodes
+from aotc.ir.access import offset_of, volume
 from aotc.ir.dtypes import CHARS, INDEX, TEXT
 from aotc.ir.expr import Axis, Binary, Const, Expr, Shape, Where, compare, maximum, minimum
 from aotc.ir.simplify import simplify
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from aotc.frontend.building.builder import Builder
 
 _ML = "ai.onnx.ml"  # whose operators compare strings with their attributes
-_SET = ("LabelEncoder", "CategoryMapper", "OneHotEncoder")
+_SET = {(_ML, "LabelEncoder"), (_ML, "CategoryMapper"), (_ML, "OneHotEncoder"),
+        ("", "TfIdfVectorizer")}
 
 
 def characters(b: "Builder", k: int) -> Val:
@@ -92,14 +95,48 @@ def lowered(e: Expr) -> Expr:
     return Where(capital, cast("u8", cast(INDEX, e) + 32), e)
 
 
+def moved(b: "Builder", node: Node, k: int, call: Callable[[Node], Result]) -> Result:
+    """The node's Vals, of one that gives the texts of its input ``k`` other places: ``call`` builds
+    it of their numbers."""
+    v = b.as_tensor(b.env[node.inputs[k]])
+    lead, other = v.shape[:-1], f"{node.inputs[k]} by number"
+    b.env[other] = b.value(lead, lambda i: offset_of(i, lead))
+    made = call(replace(node, inputs=tuple(
+        other if j == k else i for j, i in enumerate(node.inputs))))
+
+    def texts(places: Value, out: int) -> Value:
+        p = b.as_tensor(places)
+        if node.op in ("Shape", "Size"):
+            return p
+        many = volume(lead)
+
+        def at(i: Index) -> Expr:
+            n = b.index_at(p, i[:-1])
+            n = n if not loaded(n) else minimum(maximum(n, Const(0)), many - 1)
+            return b.at(v, (*unravelled(n, lead), i[-1]))
+        return replace(b.map((*p.shape, v.shape[-1]), at, [v], out=out), stored=CHARS)
+    if isinstance(made, tuple):
+        return tuple(None if m is None else texts(m, n) for n, m in enumerate(made))
+    return texts(made, 0)
+
+
+def unravelled(n: Expr, shape: Shape) -> Index:
+    """The index of element ``n`` of a tensor, row by row."""
+    out: list[Expr] = []
+    for k, d in enumerate(shape):
+        rest = volume(shape[k + 1:])
+        out.append(simplify(n // rest if k == 0 else (n // rest) % d))
+    return tuple(out)
+
+
 def placed(b: "Builder", v: Val) -> Val:
     """Strings as places in the table of texts, -1 for those that it lacks.  UnsupportedError for an
     operator that would compare such with each other."""
-    if b.node.op not in _SET or b.node.domain != _ML:
+    if (b.node.domain, b.node.op) not in _SET:
         raise b.unsupported("strings of an operator or for an operator that makes strings",
                             "they are made, compared (Equal) and looked up among labels only")
     for n in all_nodes((*b.graph.nodes, *b.inner)):  # that later nodes look up
-        for a in n.attrs.values() if n.domain == _ML else ():
+        for a in n.attrs.values() if n.domain == _ML or (n.domain, n.op) in _SET else ():
             for t in (a,) if isinstance(a, str) else a if isinstance(a, tuple) else ():
                 if isinstance(t, str):
                     b.text(t)

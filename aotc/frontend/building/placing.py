@@ -31,10 +31,21 @@ _PLACES_TEXTS = frozenset("""
     Gather GatherElements GatherND ReverseSequence Compress ArrayFeatureExtractor Shape Size
 """.split())
 # operators that make strings or look into them: they take bytes (building.characters)
-MAKES_TEXTS = frozenset("StringConcat StringSplit StringNormalizer RegexFullMatch".split())
+_MAKES_TEXTS = {("", n) for n in "StringConcat StringSplit StringNormalizer RegexFullMatch".split()
+                } | {("com.microsoft", "Tokenizer")}
 _COMPARES_TEXTS = frozenset("""
     Equal LabelEncoder CategoryMapper OneHotEncoder TfIdfVectorizer
 """.split())
+
+
+def makes_texts(node: Node) -> bool:
+    """True for an operator that makes strings or looks into them."""
+    return (node.domain, node.op) in _MAKES_TEXTS
+
+
+def moves_texts(node: Node) -> bool:
+    """True for an operator that gives strings another place, whatever they are."""
+    return not node.domain and node.op in _PLACES_TEXTS
 
 
 def places_texts(node: Node, b: "Builder", kinds: dict[int, str]) -> bool:

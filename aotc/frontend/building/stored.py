@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from aotc.frontend.building.characters import equal, placed
-from aotc.frontend.building.placing import MAKES_TEXTS, PLACES, STEPS, places_texts
+from aotc.frontend.building.characters import equal, moved, placed
+from aotc.frontend.building.placing import PLACES, STEPS, makes_texts, moves_texts, places_texts
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Sequence, Val, Value
 from aotc.frontend.graph import Body, Node
@@ -236,7 +236,7 @@ def call(node: Node, b: "Builder", build: Callable[[Node], Result]) -> Result:
         raise b.unsupported("a sequence of tensors of a type that is stored only",
                             "convert its tensors to float")
     b.kinds = kinds
-    if CHARS in kinds.values() or node.op in MAKES_TEXTS and not node.domain:
+    if CHARS in kinds.values() or makes_texts(node):
         return _of_characters(node, b, kinds, build)
     if not kinds or node.op in _LIST_OPERATORS and node.op != "Identity":
         return build(node)
@@ -274,8 +274,10 @@ def _of_characters(node: Node, b: "Builder", kinds: dict[int, str],
     """The node's Vals, of one that is given strings as bytes: others get them as places."""
     if not node.domain and node.op == "Equal":
         return equal(b)
-    if not node.domain and node.op in (*MAKES_TEXTS, "Identity"):
+    if makes_texts(node) or not node.domain and node.op == "Identity":
         return build(node)
+    if moves_texts(node) and list(kinds.values()) == [CHARS]:
+        return moved(b, node, min(kinds), lambda n: call(n, b, build))
     names = {node.inputs[k]: f"{node.inputs[k]} as places" for k, s in kinds.items() if s == CHARS}
     for name, other in names.items():
         b.env[other] = placed(b, b.as_tensor(b.env[name]))

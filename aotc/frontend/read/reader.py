@@ -11,7 +11,7 @@ from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.convert import build
 from aotc.frontend.building.joins import Learnt
-from aotc.frontend.building.placing import MAKES_TEXTS
+from aotc.frontend.building.placing import makes_texts, moves_texts
 from aotc.frontend.building.stored import carrier
 from aotc.frontend.graph import Graph, Node, Settings, TensorType, all_nodes, listed
 from aotc.frontend.read.count_bounds import idle_bounds, with_bounds
@@ -194,7 +194,10 @@ def _read(model: onnx.ModelProto, name: str | None, nodes: Sequence[Node],
 
 def _as_characters(inputs: Sequence[Input], nodes: Iterable[Node]) -> tuple[Input, ...]:
     """The inputs, those strings that operators look into as their bytes: NAME_bytes of each."""
-    read = {i for n in all_nodes(nodes) if n.op in MAKES_TEXTS and not n.domain for i in n.inputs}
+    read: set[str] = set()
+    for n in reversed(list(all_nodes(nodes))):
+        if makes_texts(n) or moves_texts(n) and not read.isdisjoint(n.outputs):
+            read.update(n.inputs)
     named = {d for _, _, dims in inputs for d in dims}
 
     def width(name: str) -> str:

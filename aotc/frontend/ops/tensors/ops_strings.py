@@ -191,7 +191,7 @@ def string_split(node: Node, b: Builder) -> Result:
     return _chars(made), b.map(lead, lambda i: b.at(pieces.count, i), [pieces.count], out=1)
 
 
-def _numbered(b: Builder, flags: Val, extent: Expr, tag: str) -> tuple[Val, Val]:
+def numbered(b: Builder, flags: Val, extent: Expr, tag: str) -> tuple[Val, Val]:
     """(how many flags [.., W] are set, where the first ``extent`` of them are: -1 of none)."""
     lead, width = flags.shape[:-1], flags.shape[-1]
     axes, j = b.axes(lead), Axis("j", width)
@@ -224,7 +224,7 @@ def _by_spaces(b: Builder, x: Val, most: int | None, extent: Expr) -> Pieces:
         return out
     starts = b.map(x.shape, lambda i: _all(Unary("not", blank(i[:-1], i[-1])),
                                            blank(i[:-1], i[-1] - 1)), [x], "starts")
-    total, place = _numbered(b, starts, extent, "word")
+    total, place = numbered(b, starts, extent, "word")
     axes, p, j = b.axes(lead), Axis("p", extent), Axis("j", width)
     late = _all(compare("gt", j, b.load(place, (*axes, p))), blank(axes, j))
     stop = b.compute((*axes, p), Where(late, j, width), (j,), "min", "word_end")
@@ -245,8 +245,8 @@ def _by_delimiter(b: Builder, x: Val, mark: bytes, most: int | None, extent: Exp
                       for k, c in enumerate(mark)))
     flags = b.map(x.shape, here, [x], "marks")
     if any(mark.startswith(mark[k:]) for k in range(1, len(mark))):
-        flags = _apart(b, flags, len(mark))
-    total, place = _numbered(b, flags, extent, "mark")
+        flags = apart(b, flags, len(mark))
+    total, place = numbered(b, flags, extent, "mark")
     size = lengths(b, x)
 
     def ends(i: Index, p: Expr) -> tuple[Expr, Expr]:
@@ -259,7 +259,7 @@ def _by_delimiter(b: Builder, x: Val, mark: bytes, most: int | None, extent: Exp
     return Pieces(_limited(b, total, most, 1), ends)
 
 
-def _apart(b: Builder, flags: Val, size: int) -> Val:
+def apart(b: Builder, flags: Val, size: int) -> Val:
     """The marks of ``size`` bytes that begin where none before them goes on."""
     lead, width = flags.shape[:-1], flags.shape[-1]
     turned = b.move(flags, (width, *lead), lambda i: (*i[1:], i[0]), "turned")
