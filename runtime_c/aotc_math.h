@@ -1,7 +1,7 @@
 /* aotc_math.h: the functions of libm that kernels call, for builds without it (AOTC_NO_LIBM).
  *
  * Double results are good to about 1e-14 (pow: 1e-12), float ones are correct to a unit in the last
- * place but for sin, cos and tan of arguments beyond 1e6, whose reduction loses digits. */
+ * place. */
 #ifndef AOTC_MATH_H
 #define AOTC_MATH_H
 
@@ -139,16 +139,67 @@ AOTC_MATH double aotc_m_log(double x)
     return (double)e * 6.93147180369123816490e-1 + ((double)e * 1.90821492927058770002e-10 + m);
 }
 
+/* Of x >= 1e5, the multiples of pi/2 nearest to it, modulo 4, and what is left of it, at most pi/4
+ * either way.  x is m * 2^e; words of 2/pi (bits behind the point) that give multiples of 4 are passed
+ * over, and six more give all that a double tells apart. */
+AOTC_MATH int64_t aotc_quarters(double x, double *rest)
+{
+    static const uint32_t two_by_pi[36] = {
+        0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041,
+        0xfe5163ab, 0xdebbc561, 0xb7246e3a, 0x424dd2e0, 0x06492eea, 0x09d1921c,
+        0xfe1deb1c, 0xb129a73e, 0xe88235f5, 0x2ebb4484, 0xe99c7026, 0xb45f7e41,
+        0x3991d639, 0x835339f4, 0x9c845f8b, 0xbdf9283b, 0x1ff897ff, 0xde05980f,
+        0xef2f118b, 0x5a0a6d1f, 0x6d367ecf, 0x27cb09b7, 0x4f463f66, 0x9e5fea2d,
+        0x7527bac7, 0xebe5f17b, 0x3d0739f7, 0x8a5292ea, 0x6bfb5fb1, 0x1f8d5d08
+    };
+    const uint64_t m = (aotc_bits(x) & (UINT64_MAX >> 12)) | UINT64_C(1) << 52;
+    const int e = (int)(aotc_bits(x) >> 52) - 1075, first = e > 2 ? (e - 2) / 32 : 0;
+    const int point = 192 - (e - 32 * first); /* of the product, in 160 .. 228 */
+    uint32_t product[8] = {0}, above, below, inverse;
+    double sum = 0.0;
+    for (int half = 0; half < 2; half++) {
+        const uint64_t digit = (m >> 32 * half) & UINT32_MAX;
+        uint64_t carry = 0;
+        for (int j = 0; j < 6; j++) {
+            carry += digit * two_by_pi[first + 5 - j] + product[half + j];
+            product[half + j] = (uint32_t)carry;
+            carry >>= 32;
+        }
+        product[half + 6] = (uint32_t)carry;
+    }
+    above = ((product[point / 32] >> point % 32) & 1)
+            + 2 * ((product[(point + 1) / 32] >> (point + 1) % 32) & 1);
+    below = (product[(point - 1) / 32] >> (point - 1) % 32) & 1;
+    inverse = below != 0 ? UINT32_MAX : 0; /* beyond a half: 1 less what is left, the other way */
+    for (int j = 7; j >= 0; j--) {
+        uint32_t digit = product[j] ^ inverse;
+        if (32 * j >= point) {
+            digit = 0;
+        } else if (32 * j + 32 > point) {
+            digit &= (UINT32_C(1) << (point - 32 * j)) - 1;
+        }
+        sum += aotc_scale((double)digit, 32 * j - point);
+    }
+    *rest = (below != 0 ? -1.57079632679489661923 : 1.57079632679489661923) * sum;
+    return (int64_t)above + (int64_t)below;
+}
+
 /* sin(x + quarter*pi/2). */
 AOTC_MATH double aotc_sine(double x, int64_t quarter)
 {
     double n, r, s = 0.0, c = 0.0;
-    if (!(aotc_m_fabs(x) < 1e15)) {
+    if (!(aotc_m_fabs(x) < HUGE_VAL)) {
         return (double)NAN;
     }
-    n = aotc_m_nearbyint(x * 0.636619772367581343076);
-    r = ((x - n * 1.57079632673412561417) - n * 6.07710050630396597660e-11)
-        - n * 2.02226624879595063154e-21;
+    if (aotc_m_fabs(x) < 1e5) {
+        n = aotc_m_nearbyint(x * 0.636619772367581343076);
+        r = ((x - n * 1.57079632673412561417) - n * 6.07710050630396597660e-11)
+            - n * 2.02226624879595063154e-21;
+    } else {
+        n = (double)aotc_quarters(aotc_m_fabs(x), &r);
+        n = x < 0.0 ? -n : n;
+        r = x < 0.0 ? -r : r;
+    }
     for (int k = 18; k > 0; k -= 2) {
         s = (1.0 + s) * -r * r / (double)(k * (k + 1));
         c = (1.0 + c) * -r * r / (double)(k * (k - 1));
