@@ -140,8 +140,8 @@ AOTC_MATH double aotc_m_log(double x)
 }
 
 /* Of x >= 1e5, the multiples of pi/2 nearest to it, modulo 4, and what is left of it, at most pi/4
- * either way.  x is m * 2^e; words of 2/pi (bits behind the point) that give multiples of 4 are passed
- * over, and six more give all that a double tells apart. */
+ * either way.  x is m * 2^e; words of 2/pi (bits behind the point) that give multiples of 4 are
+ * passed over, and six more give all that a double tells apart. */
 AOTC_MATH int64_t aotc_quarters(double x, double *rest)
 {
     static const uint32_t two_by_pi[36] = {

@@ -46,8 +46,8 @@ def numbers(integers=False):
     ties = np.concatenate([(k + 0.5) * 2.0 ** e * np.ones(1) for k in range(32)
                            for e in range(-24, 12)])
     x = np.concatenate([ties, -ties, rng.standard_normal(500) * 2.0 ** rng.integers(-30, 30, 500),
-                        [0, -0.0, np.inf, -np.inf, np.nan, 448, 464, 465, 57344, 61440, 61441, 240,
-                         248, 3e38, 1e-40, -3e38]])
+                        [0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 448, 464, 465, 57344, 61440,
+                         61441, 240, 248, 3e38, 1e-40, -3e38]])
     return x.astype("f4")
 
 
@@ -99,7 +99,7 @@ def test_conversions_as_compiled(target, tmp_path):
         outputs |= {t: (elem(t), ["n"]), f"{t}_back": (F32, ["n"]), f"{t}_read": (F32, ["n"])}
     model = model_of(nodes, {"x": (F32, ["n"]), **{f"in_{t}": (elem(t), ["n"]) for t in TYPES}},
                      outputs)
-    x = np.float32([0.3, -1.5, 1.7, 7.2, -2.4, 100, 1e9, -0.0, 3e-3, np.inf, np.nan])
+    x = np.float32([0.3, -1.5, 1.7, 7.2, -2.4, 100, 1e9, -0.0, 3e-3, np.inf, np.nan, -np.nan])
     with np.errstate(all="ignore"):
         given = {f"in_{t}": x.astype(stored_dtype(t)) for t in TYPES}
         program = program_of(model)

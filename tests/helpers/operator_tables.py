@@ -130,6 +130,8 @@ CASES = {
                        RUNTIME),
     "mod_ints": ("Mod", [ints(7, -7, 7, -7), ints(3, 3, -3, -3)], {}, (), 18, BOTH),
     "mod_c": ("Mod", [ints(7, -7, 7, -7), ints(3, 3, -3, -3)], dict(fmod=1), (), 18, BOTH),
+    **{f"mod_by_zero_{f}": ("Mod", [ints(7, -7, 0, 7), ints(0, 0, 0, 2)], dict(fmod=f), at, 18,
+                            REFERENCE) for f, at in ((0, ()), (1, ()))},
     "pow_ints": ("Pow", [ints(2, 3, -4), ints(3, 2, 3)], {}, (), 18, BOTH),
     "pow_mixed": ("Pow", [rand(3), ints(2, 3, 0)], {}, (), 18, BOTH),
     **{f"pow_{e}": ("Pow", [np.abs(rand(3, 4)) + 0.1, np.float32(e)], {}, (1,), 18, BOTH)

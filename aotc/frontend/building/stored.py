@@ -147,7 +147,7 @@ def _small_code(s: Small, width: int, e: Expr, bits: Expr, lost: Expr, saturate:
         signed = Where(compare("eq", code, Const(0, "u32")), code,
                        Where(compare("eq", code, Const(s.nan, "u32")), code, signed))
     quiet: Expr = Const(s.nan, "u32")
-    return cast("u8", Where(lost, Binary("or", quiet, sign) if s.zeros else quiet, signed))
+    return cast("u8", Where(lost, Binary("xor", quiet, sign) if s.zeros else quiet, signed))
 
 
 def _least(s: Small) -> int:

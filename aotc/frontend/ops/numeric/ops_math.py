@@ -170,7 +170,15 @@ def mod(node: Node, b: Builder) -> Result:
         return b.elementwise(_floor_mod, x, y)
     if not node.attr("fmod", 0) or is_float(x.dtype):
         return b.elementwise(lambda p, q: binary("mod", p, q), x, y)
-    return b.elementwise(lambda p, q: p - quotient(p, q) * q, x, y)
+    return b.elementwise(_remainder, x, y)
+
+
+def _remainder(p: Expr, q: Expr) -> Expr:
+    """Integers: of a quotient that truncates; 0 of a division by zero."""
+    rest, zero = p - quotient(p, q) * q, const(0, p.dtype)
+    if isinstance(q, Const):
+        return rest if q.value else zero
+    return Where(compare("eq", q, zero), zero, rest)
 
 
 def _floor_mod(p: Expr, q: Expr) -> Expr:
