@@ -20,6 +20,10 @@ def crop_and_resize(s: Spelling) -> Result:
     sizes = b.ints(s.val("crop_size"))
     owner = s.val("batch_indices")
     b.require("eq", owner.shape[0], regions.shape[0], "every region is of an image")
+    b.require("eq", regions.shape[1], 4, "a region has four sides")
+    shape = (regions.shape[0], x.shape[1], *sizes)
+    for extent in x.shape[2:]:
+        b.nonempty(extent, shape, "an element to read")
     outside = const(s.attr("extrapolation_value", 0.0), x.dtype)
 
     def place(region: Expr, at: Expr, side: int) -> Expr:
@@ -53,7 +57,7 @@ def crop_and_resize(s: Spelling) -> Result:
                         for row in (low[0], high[0]))
             found = top + (end - top) * part[0]
         return Where(inside, found, outside)
-    made = b.map((regions.shape[0], x.shape[1], *sizes), element, [x, regions, owner], tag="crops")
+    made = b.map(shape, element, [x, regions, owner], tag="crops")
     return rounded(s, made, s.val("X").dtype, 0)
 
 

@@ -183,6 +183,7 @@ def packed_hashes(s: Spelling) -> Result:
     b, ids, ends = s.b, s.val("input_ids"), s.val("cumulative_sequence_length")
     segments, older = s.opt("segment_ids"), s.opt("past_segment_ids")
     tokens, count = ids.shape[0], simplify(ends.shape[0] - 1)
+    b.nonempty(tokens, ends.shape, "a token")
     runs, which = _runs(s, count), requests(s, ends, tokens)
     before = runs.most - 1
 

@@ -26,6 +26,7 @@ def packed_conv(s: Spelling) -> Result:
     b.require("eq", past.shape[2], reach, "initial_state must hold what the taps reach back")
     b.require("eq", ends.shape[0], count + 1, "every request has a beginning and an end")
     tokens = x.shape[0]
+    b.nonempty(tokens, past.shape, "a token")
     which = requests(s, ends, tokens)
 
     def begin(request: Expr) -> Expr:
