@@ -26,7 +26,7 @@ MEANINGS = {
                      "test_constant_pad_negative_axes"), "room for unless more is said"),
 }
 
-# scans of free lengths whose plan is right and whose places are not proved to be inside
+# scans of free lengths, whose places are not proved to be inside: their Plans are refused
 UNPROVED = ("cumsum_blocks", "cumsum_blocks_of_blocks", "cumprod_blocks")
 
 
@@ -60,8 +60,9 @@ def test_free_extents_change_nothing(collected):
 
 def test_compiled_free_extents_change_nothing(collected, tmp_path):
     target, wrong = RUNNABLE[-1], {}
-    some = [(c, w) for c, w in collected if c.name not in (*MEANINGS, *UNPROVED)]
-    some = some if len(some) > 500 else some[::8]
+    own = [(c, w) for c, w in collected if c.name not in (*MEANINGS, *UNPROVED)
+           and not c.name.startswith("test_")]  # the standard's have the same operators
+    some = own if len(own) > 200 else own[::8]
     for k in range(0, len(some), BATCH):
         wrong.update(_compiled(some[k:k + BATCH], target, tmp_path / str(k)))
     assert not {name: texts for name, texts in wrong.items() if texts}
