@@ -8,6 +8,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import aotc
 from aotc.errors import UnsupportedError
+from aotc.ir.simplify import upper
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.runtime.status import ShapeError
 
 F, I64, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -339,3 +342,14 @@ def test_numbers_that_are_declared(tmp_path):
     assert list(got) == ["y"] and got["y"].tolist() == [[2, 3], [4, 5], [8, 9]]
     with pytest.raises(ShapeError, match="pick.*the 3 elements that 'y' is declared to have"):
         ours.run({"x": x, "mask": np.ones(5, bool)})
+
+
+def test_room_is_what_arithmetic_proves():
+    program = run_pipeline(Options(found(), target="c", dims={"b": (1, 50)},
+                                   stop_after="program")).program
+    rooms = {program.buffers[o].onnx: upper(program.shape(o)[0]) for o in program.outputs
+             if program.shape(o)}
+    assert rooms["best"] == rooms["anchors"] == rooms["exactly_3"] == rooms["filled_3"] == 3
+    assert rooms["kept"] == 50 and rooms["framed"] == 53
+    counts = {t for o in program.outputs for t, _ in program.buffers[o].counts}
+    assert not {"exactly_3", "filled_3", "added"} & counts and "best" in counts

@@ -16,6 +16,7 @@ from aotc.frontend.graph import Node
 from aotc.frontend.ops.tensors.ops_control import stack
 from aotc.frontend.ops.tensors.ops_select import kept_places
 from aotc.frontend.ops.tensors.reshape import source_index
+from aotc.frontend.ranges import most_of
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import (
     Axis,
@@ -116,7 +117,8 @@ def _most(b: Builder, scores: Val, most: Val | None) -> Expr:
     """The largest number of boxes that can be selected."""
     batches, classes, boxes = scores.shape
     each = Const(0) if most is None else cast(INDEX, b.at(most, (Const(0),) * most.rank))
-    each = boxes if loaded(each) else minimum(maximum(each, Const(0)), boxes)
+    each = (most_of(b, each) or boxes) if loaded(each) else maximum(each, Const(0))
+    each = minimum(each, boxes)
     return batches * classes * each
 
 

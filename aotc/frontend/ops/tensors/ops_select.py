@@ -18,6 +18,7 @@ from aotc.frontend.building.values import At, Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.tensors.ops_control import stack
 from aotc.frontend.ops.tensors.ops_shape import product, reshape
+from aotc.frontend.ranges import most_of
 from aotc.frontend.read.read_types import dtype_name
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
 from aotc.ir.expr import Axis, Binary, Const, Expr, Unary, Var, Where, compare, minimum
@@ -71,7 +72,8 @@ def top_k(node: Node, b: Builder) -> Result:
     if not b.from_data(k):
         return _top_k(b, given)
     axis = b.axis(node.attr("axis", -1), x.rank)
-    found = room(b, [(0, axis), (1, axis)], x.shape[axis])
+    n, most = x.shape[axis], most_of(b, given)
+    found = room(b, [(0, axis), (1, axis)], n if most is None else minimum(most, n))
     if found is None:
         count = b.declared(rank=x.rank)[axis]
         expect(b, [(given, count)], f"the data must give the declared k of {count}, it is")
