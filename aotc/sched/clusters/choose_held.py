@@ -13,6 +13,7 @@ from aotc.ir.access import dim_order, layout_from_json
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import same, upper
+from aotc.sched.check import check_group
 from aotc.sched.choose.fitted import fitted_tile
 from aotc.sched.clusters.group_turns import has_own_item, opened_touch
 from aotc.sched.clusters.item_seconds import known_seconds
@@ -141,11 +142,13 @@ def _cuts(program: Program, schedule: Schedule, target: Target, g: Group, b: str
 
 def _legal(program: Program, schedule: Schedule, target: Target, users: Sequence[int],
            b: str) -> bool:
-    """True if work items have their own parts of all that lies with clusters and workers, and
-    scratch of the kernels in between leaves it alone."""
+    """True if work items have their own parts of all that lies with clusters and workers, their
+    tiles part what other stages store, and scratch of the kernels in between leaves it alone."""
     machine = target.machine
     for i in users:
         g = schedule.groups[i]
+        if check_group(program, schedule, target, g):
+            return False
         found = opened_touch(program, schedule, target, g)
         if found is None:
             return False
