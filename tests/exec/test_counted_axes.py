@@ -170,8 +170,9 @@ FIRST = list(CASES).index("conv_stride")
 SHORTEST = {"pad_reflect": 0, "pad_wrap": 1, "gather_last": 1, "last_best": 1, "bytes": 1}
 
 
-def model_of(names):
-    """One model of several cases, whose tensors are called after them."""
+def model_of(names, room=ROOM):
+    """One model of several cases, whose tensors are called after them; ``room``: the extent of
+    what is chosen from, a number or a name."""
     nodes, stored, outputs = [], {}, []
     for name in names:
         steps, held = CASES[name]
@@ -187,17 +188,17 @@ def model_of(names):
               helper.make_node("Mul", ["n", "c"], ["u"])]
     info = helper.make_tensor_value_info
     graph = helper.make_graph(
-        before + nodes, "axes", [info("x", TensorProto.FLOAT, [2, C, ROOM]),
-                                 info("k", TensorProto.BOOL, [ROOM])],
+        before + nodes, "axes", [info("x", TensorProto.FLOAT, [2, C, room]),
+                                 info("k", TensorProto.BOOL, [room])],
         [helper.make_empty_tensor_value_info(o) for o in outputs],
         [numpy_helper.from_array(np.asarray(a), n) for n, a in stored.items() if a is not None])
     return helper.make_model(graph, opset_imports=[
         helper.make_opsetid("", 22), helper.make_opsetid(MICROSOFT, 1)], ir_version=10)
 
 
-def expect(names, folder, target="c"):
+def expect(names, folder, target="c", room=ROOM):
     """Every output as ONNX Runtime has it, for any number of elements."""
-    model, fresh = model_of(names), np.random.default_rng()
+    model, fresh = model_of(names, room), np.random.default_rng()
     ours = aotc.compile(model, folder / "b", name="m", target=target).load(threads=1)
     theirs = onnxruntime.InferenceSession(model.SerializeToString())
     least = max(SHORTEST.get(n, 1) for n in names)
@@ -219,6 +220,11 @@ def test_an_operator_of_each_kind(tmp_path, target):
     assert none["conv_y"].shape == (2, 3, 0) and none["transposed_y"].shape == (2, 3, 0)
     assert none["pad_y"].shape == (2, C + 1, 5) and (none["pad_y"] == 1.5).all()
     assert none["lstm_y"].shape == (0, 2, 2, 3) and not none["lstm_z"].any()
+
+
+@pytest.mark.product
+def test_room_that_is_free(tmp_path):
+    expect(list(CASES)[:FIRST], tmp_path, room="n")
 
 
 @pytest.mark.product
