@@ -8,7 +8,7 @@ import pytest
 from frontend_cases import by_onnxruntime, by_reference, model_of, program_of, rand, run, same
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.errors import UnsupportedError
+from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.building.rational import condition, to_int
 from aotc.ir.expr import Binary, Cast, Const, Sym, Unary, compare
 from aotc.oracle.eval_expr import Scope, index_value
@@ -288,3 +288,12 @@ def test_comparisons_of_floats_and_what_has_no_integer():
         True, "bool")
     assert to_int(Unary("sin", f32(N)) * Const(1000, "f32")) is None
     assert to_int(Unary("ceil", Const(0.6, "f32") * Const(10, "f32"))) == Const(6)
+
+
+@pytest.mark.parametrize("first, last", [(-1 << 63, 5), (-1 << 63, (1 << 63) - 1), (0, 1 << 62)])
+def test_more_elements_than_64_bits_count_are_refused(first, last):
+    nodes = [const("a", first), const("z", last), const("one", 1), node("Range", ["a", "z", "one"],
+                                                                        ["y"])]
+    with pytest.raises(ModelError, match="Range|output_y") as caught:
+        program_of(model_of(nodes, {"x": (F, (2,))}, ["y"]))
+    assert "more than 1 TB" in str(caught.value)

@@ -5,6 +5,7 @@ the sources.  If every source is a shape value the result is one too and nothing
 run time; otherwise it is a Compute.
 """
 
+import math
 from collections import abc
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -399,7 +400,7 @@ class Builder(Rules):
 
     def _lazy(self, shape: Shape, fn: Element, sources: abc.Collection[Val]) -> Val | None:
         dims = static_shape(shape)
-        size = None if dims is None else int(np.prod(dims, dtype=np.int64))
+        size = None if dims is None else math.prod(dims)
         body = symbolic.tidy(fn(self.axes(shape)))
         if is_float(body.dtype) and (size is None or size > LAZY_FLOATS
                                      or all(s.array is not None for s in sources)):

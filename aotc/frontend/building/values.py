@@ -1,6 +1,7 @@
 """Val: a tensor while a Program is built.  It is a numpy constant, a shape value computed from
 symbols and axes (no memory behind it), or a buffer."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -45,7 +46,7 @@ class Val:
     def size(self) -> int | None:
         """Number of elements, or None if the shape is symbolic."""
         dims = static_shape(self.shape)
-        return None if dims is None else int(np.prod(dims, dtype=np.int64))
+        return None if dims is None else math.prod(dims)
 
     def __str__(self) -> str:
         from aotc.frontend.graph import show_type
