@@ -250,7 +250,7 @@ def test_an_output_of_another_type_than_declared(tmp_path):
 def test_files_of_decisions_nested_beyond_reason():
     with pytest.raises(ScheduleError, match="not JSON"):
         Schedule.from_json("[" * 100_000)
-    with pytest.raises(ScheduleError, match="machine file: RecursionError"):
+    with pytest.raises(ScheduleError, match="machine file: .*nested too deep"):
         with_machine(get_target("c"), "[" * 100_000)
 
 
