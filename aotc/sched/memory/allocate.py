@@ -5,6 +5,7 @@ Symbolic shapes: slots (``slots.py``).
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import repeat
 from math import prod
 
@@ -230,7 +231,11 @@ def allocate(program: Program, schedule: Schedule) -> dict[str, Slot]:
         places = _best_fit(program, schedule, classes)
     else:
         places = colour(classes, {b: buffer_bytes(program, schedule, b) for b in classes})
-    return {b: places[owner[b]] for b in live} | settled
+    # neighbouring slots may stand for one temp: those of other memories come behind them all
+    end = max((x.slot + x.span for x in places.values()), default=0)
+    more = max(0, end - min((x.slot for x in settled.values()), default=end))
+    return {b: places[owner[b]] for b in live} | {
+        b: replace(x, slot=x.slot + more) for b, x in settled.items()}
 
 
 def _best_fit(program, schedule, classes):
