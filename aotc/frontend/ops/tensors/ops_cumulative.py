@@ -72,13 +72,16 @@ class _Scan:
         blocks = simplify(Binary("floordiv", n + (BLOCK - 1), Const(BLOCK)))
         totals = self._totals(x, blocks, f"{tag}totals")
         ahead = self.run(totals, True, levels - 1, f"{tag}ahead")
-        inside = self._inside(x, blocks, exclusive, f"{tag}inside")
+        lanes = self.axis == x.rank - 1 and x.dtype == "f32"  # they run along the axis
+        inside = self._inside if lanes else self._beside
+        made = inside(x, blocks, exclusive, f"{tag}inside")
 
         def body(index: Index) -> Expr:
             block, place = (Binary(k, index[self.axis], Const(BLOCK)) for k in ("floordiv", "mod"))
+            here = self._along(index, block, place) if made.rank > x.rank else index
             return binary(FOLD_STEP[self.fold], self.b.at(ahead, self._along(index, block)),
-                          self.b.at(inside, self._along(index, block, place)))
-        return self.b.map(x.shape, body, [ahead, inside], tag)
+                          self.b.at(made, here))
+        return self.b.map(x.shape, body, [ahead, made], tag)
 
     def _along(self, index: Index, *here: Expr) -> Index:
         """``index`` with something else where the axis is."""
@@ -107,6 +110,15 @@ class _Scan:
         source = (*axes[:self.axis], at, *axes[self.axis + 2:])
         return self._folded(x, axes, k, source, [self._reaches(exclusive, k, place),
                                                  *self._within(x, blocks, at)], tag)
+
+    def _beside(self, x: Val, blocks: Expr, exclusive: bool, tag: str) -> Val:
+        """The same of x's own shape, for an axis beside which lanes run."""
+        axes = self.b.axes(x.shape)
+        block, place = (Binary(k, axes[self.axis], Const(BLOCK)) for k in ("floordiv", "mod"))
+        k = Axis("k", Const(BLOCK))
+        at = block * BLOCK + k
+        return self._folded(x, axes, k, self._along(axes, at), [
+            self._reaches(exclusive, k, place), compare("lt", at, x.shape[self.axis])], tag)
 
     def _folded(self, x: Val, axes: tuple[Axis, ...], k: Axis, source: Index, conds: list[Expr],
                 tag: str) -> Val:
