@@ -51,8 +51,7 @@ def _machine(data: Any, target: Target) -> Machine:
         if kind in data:
             given[kind] = tuple(of(**{k: _value(of, k, v) for k, v in row.items()})
                                 for row in _objects(kind, data[kind]))
-    tuning = _object("tuning", data.get("tuning", {}))
-    machine = replace(target.machine, tuning=tuned(target.tuning, tuning), **given)
+    machine = replace(target.machine, tuning=tuned(target.tuning, data.get("tuning", {})), **given)
     _check_numbers(machine, "workers clusters flops grain_flops items item_points row_points "
                    "item_tiles",
                    "launch step fork_join overlap threads threads_max")
@@ -91,7 +90,7 @@ def _objects(what: str, data: Any) -> list[dict[str, Any]]:
 def _check_kind(machine: Machine, own: Machine) -> None:
     """ValueError for a machine of another kind than the target's own: its kernels are written for
     what that has."""
-    wrong = [k for k in ("threads", "managed", *_ROWS) if k != "memories"
+    wrong = [k for k in ("threads", *_ROWS) if k != "memories"
              and bool(getattr(machine, k)) != bool(getattr(own, k))]
     if wrong or (machine.clusters > 1) != (own.clusters > 1):
         raise ValueError(f"{(*wrong, 'clusters')[0]}: a machine of another kind than the target's")

@@ -122,13 +122,24 @@ def test_a_product_with_half_a_quantisation_is_refused(scale, zero):
         program_of(model)
 
 
-@pytest.mark.parametrize("roi", (None, np.zeros(0, F), np.zeros(3, F)))
-def test_a_crop_without_its_region_is_refused(roi):
-    model, _ = one_node("Resize", [rand(1, 1, 4, 4), roi, None, np.array([1, 1, 3, 3])], dict(
+def _cropped(x, roi):
+    return one_node("Resize", [x, roi, None, np.array([1, 1, 3, 3])], dict(
         mode="linear", coordinate_transformation_mode="tf_crop_and_resize"),
         (3,) if roi is None else (1, 3))
+
+
+@pytest.mark.parametrize("roi", (None, np.zeros(0, F)))
+def test_a_crop_without_its_region_takes_all(roi):
+    x = rand(1, 1, 4, 4)
+    whole = np.array([0] * 4 + [1] * 4, F)
+    got, want = (run(program_of(model), feeds) for model, feeds in (
+        _cropped(x, roi), _cropped(x, whole)))
+    np.testing.assert_array_equal(got[0], want[0])
+
+
+def test_a_crop_of_half_a_region_is_refused():
     with pytest.raises(ModelError, match="needs a region .roi. of 8 numbers, it has"):
-        program_of(model)
+        program_of(_cropped(rand(1, 1, 4, 4), np.zeros(3, F))[0])
 
 
 @pytest.mark.parametrize("change", (dict(max_skip_count=-1), dict(mode="TFIDFX")))

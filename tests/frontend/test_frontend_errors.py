@@ -192,7 +192,7 @@ def test_a_resize_to_nothing():
     (("Relu", [np.ones(2, np.uint8)], {}, ()), "dtype u8; cast to a supported dtype first"),
     (("Pad", [rand(2), np.array([1, 1])], dict(mode="mirror"), (1,)), "Pad mode 'mirror'; use"),
     (("Resize", [rand(1, 1, 2, 2), None, np.array([1, 1, 2, 2], F)], dict(
-        coordinate_transformation_mode="tf_half_pixel_for_nn"), (2,)), "coordinate"),
+        coordinate_transformation_mode="half_way"), (2,)), "half_way.; use one of half_pixel"),
     (("Cast", [rand(2)], dict(to=14), ()), "conversion to this dtype; use one of f64, f32"),
 ])
 def test_what_is_not_compiled_says_what_to_do(case, words):
