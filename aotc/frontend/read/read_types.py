@@ -67,7 +67,7 @@ def type_proto(dtype: str, shape: Shape) -> onnx.TypeProto:
 
 
 # what tools write for an extent that they do not know: such axes have nothing to do with each other
-_ANY = re.compile(r"[\W_]*|-\d+|none|null|nan|any|dynamic|undefined|unk(nown)?(_?dim)?",
+_ANY = re.compile(r"[?*\s]*|-\d+|none|null|nan|any|dynamic|undefined|unk(nown)?(_?dim)?",
                   re.IGNORECASE)
 
 
