@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -133,17 +134,25 @@ def _bounded(raw: _Raw, given: Given) -> tuple[Graph, Builder]:
 def _trial(raw: _Raw, graph: Graph,
            enough: Callable[[Builder], bool] | None) -> tuple[Graph, Builder]:
     """(The Graph with what only trials say of it, a trial build of it)."""
+    def read(graph: Graph) -> Builder:  # a trial build, with readings that it lacks
+        try:
+            return build(graph, trial=True)
+        except UnsupportedError as err:
+            found = decided(graph, err, partial(build, trial=True, strict=True), raw.ranks)
+            if found.readings == graph.readings:
+                raise
+            return read(found)
     while True:
         try:
             made = build(graph, trial=True, enough=enough)
-            found = settled(graph, lambda g: build(g, trial=True)) if made.guessed else graph
+            found = settled(graph, read) if made.guessed else graph
             if found.settled == graph.settled:
                 return graph, made
             graph, enough = found, None  # declared outputs say what was guessed
         except UnsupportedError as err:
-            found = settled(graph, lambda g: build(g, trial=True))
+            found = settled(graph, read)
             if found.settled == graph.settled:
-                found = decided(graph, err, lambda g: build(g, trial=True, strict=True), raw.ranks)
+                found = decided(graph, err, partial(build, trial=True, strict=True), raw.ranks)
             if (found.settled, found.readings) == (graph.settled, graph.readings):
                 raise
             graph, enough = found, None
