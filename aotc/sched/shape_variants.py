@@ -10,9 +10,8 @@ from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
-from aotc.ir.schedule import Schedule, Variant, When, show_when
+from aotc.ir.schedule import Schedule, When, show_when
 from aotc.passes.rewrites import apply_rewrites, forget_rewritten
-from aotc.sched.choose.precision import precision_of
 from aotc.sched.within import within
 from aotc.target.base import Target
 
@@ -108,30 +107,6 @@ def combined(ranges: Mapping[str, Sequence[Range]]) -> tuple[When, ...]:
     return tuple(dict(zip(ranges, box)) for box in chosen)
 
 
-def with_variants(program: Program, target: Target, boxes: Sequence[Mapping[str, Range]],
-                  decide: Decide) -> Schedule:
-    """A Schedule with a variant for each of ``boxes`` ({symbol: (lowest, highest extent)}), in
-    that order, ``decide``d for a Program of those extents, and for the calls that are left; where
-    none are, the last box becomes the base.  All have the weights as the base has them.
-    ScheduleError lists what is wrong with the boxes."""
-    whens = [dict(box) for box in boxes]
-    known = all({s.name for s in program.syms}.issuperset(w) for w in whens)
-    if len(whens) > 1 and known and len(whens) not in served(program, whens):
-        whens.pop()
-    none = Schedule(target.name, ())
-    faults = when_faults(program, replace(none, variants=tuple(Variant(w, none) for w in whens)))
-    if faults:
-        raise ScheduleError(faults)
-    found = served(program, whens)
-    *others, last = (within_once(program, found[i]) for i in sorted(found))
-    base = decide(last, target, {})
-    weights = weight_layouts(last, base) if others else {}
-    made = [decide(p, target, weights) for p in others]
-    rewrites = [r for s in (base, *made) for r in s.rewrites]
-    return replace(base, variants=tuple(map(Variant, whens, made)),
-                   precision=precision_of(rewrites, base.precision))
-
-
 def weight_layouts(program: Program, schedule: Schedule) -> dict[str, Layout]:
     """How a Schedule stores every constant: variants that have them so share them."""
     consts = apply_rewrites(program, schedule.rewrites).consts
@@ -208,4 +183,4 @@ def _hull(a: Range, b: Range) -> Range:
 
 
 __all__ = ["Decide", "Part", "boxes", "combined", "hulls", "parts", "served", "weight_layouts",
-           "when_faults", "with_variants", "within_once"]
+           "when_faults", "within_once"]

@@ -14,13 +14,15 @@ Visit = Callable[[Expr], Expr]
 def within(program: Program, box: Box) -> Program:
     """The Program of calls whose symbols lie in ``box``, ranges inside the symbols' own: it has
     those ranges (decisions count with the middle of them), and a number instead of a symbol that
-    can be one only; steps whose results nothing reads then are gone.  Names are the same.  Itself
-    where the box is all there is."""
+    the box leaves one only; steps whose results nothing reads then are gone.  Names are the same.
+    Itself where the box is all there is: a symbol that never had but one value stays one in all
+    parts of a Schedule, whose decisions may be the same."""
     syms = {s: _narrowed(s, *box[s.name]) for s in program.syms if s.name in box}
     if all(old == new for old, new in syms.items()):
         return program
     found: dict[Expr, Expr] = {}
-    instead = {s: Const(n.lo) if n.lo == n.hi else n for s, n in syms.items()}
+    instead = {s: Const(n.lo) if n.lo == n.hi != s.lo or n.lo == n.hi != s.hi else n
+               for s, n in syms.items()}
 
     def visit(e: Expr) -> Expr:
         new = rewrite(e, node, found)

@@ -14,7 +14,8 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.sched import decide, lower
 from aotc.sched.common_kernels import lower_parts
-from aotc.sched.shape_variants import parts, with_variants
+from aotc.sched.dynamic.given import with_variants
+from aotc.sched.shape_variants import parts
 from aotc.sched.writing.choose_writing import choose_writing
 from aotc.target import get_target
 

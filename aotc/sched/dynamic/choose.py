@@ -16,13 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from aotc.errors import ScheduleError
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule, Variant, When, code_of, show_when
-from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.check import check_schedule
 from aotc.sched.dynamic.group_tiles import tile_candidates
 from aotc.sched.dynamic.mixed_parts import Source, mixed_for, near_base
+from aotc.sched.dynamic.moved import moved
 from aotc.sched.dynamic.predict import Local, Prices
 from aotc.sched.dynamic.text_size import text_bytes
 from aotc.sched.dynamic.tree import Leaf, learn, pick
@@ -34,10 +32,8 @@ from aotc.sched.dynamic.typical_calls import (
     usual_extents,
 )
 from aotc.sched.dynamic.vote import Selection, select_by_gain
-from aotc.sched.memory.allocate import allocate
 from aotc.sched.shape_variants import Decide, hulls, served, weight_layouts, within_once
 from aotc.sched.within import with_usual
-from aotc.sched.writing.choose_writing import kernel_faults
 from aotc.target.base import Target
 
 ALL = "all calls"
@@ -146,7 +142,7 @@ def _boxes(cut: Sequence[When], calls: Sequence[Call]) -> list[tuple[When, dict[
 def _usual(program: Program, target: Target, decide: Decide, calls: Sequence[Call]) -> Schedule:
     """The Schedule of a Program whose calls usually are like these."""
     inside = with_usual(program, usual_extents(program, calls))
-    return _moved(program, decide(inside, target, {}), target) or decide(program, target, {})
+    return moved(program, decide(inside, target, {}), target) or decide(program, target, {})
 
 
 def _varied(prices: Prices, made: Sequence[Candidate], calls: Sequence[Call],
@@ -228,31 +224,19 @@ def _schedule(program: Program, target: Target, decide: Decide, found: Ranges) -
     weights = weight_layouts(program, base)
     each = served(program, [when for when, _ in found.leaves[:-1]])
     around = hulls([c for _, c in found.leaves], [each[i] for i in range(len(found.leaves))])
-    moved = {}
+    fitted = {}
     for candidate, box in around.items():
         inside = within_once(program, box)
-        moved[candidate] = _moved(inside, found.candidates[candidate].schedule, target) or decide(
+        fitted[candidate] = moved(inside, found.candidates[candidate].schedule, target) or decide(
             inside, target, weights)
     parts = []
     for when, candidate in found.leaves:
-        own = moved[candidate]
+        own = fitted[candidate]
         why = (f"decided for {found.labels[candidate]}, at most "
                f"{found.loss(when):.2f} of the fastest")
         parts.append(Variant(when, own, why))
     *variants, last = parts
     return replace(last.schedule, variants=tuple(variants))
-
-
-def _moved(program: Program, schedule: Schedule, target: Target) -> Schedule | None:
-    """A Schedule for other extents than those it was decided for; None if it is not legal there."""
-    try:
-        rewritten = apply_rewrites(program, schedule.rewrites)
-        if any(kernel_faults(rewritten, schedule, target, g) for g in schedule.groups):
-            return None
-        moved = replace(schedule, buffers=allocate(rewritten, schedule))
-        return None if check_schedule(rewritten, moved, target) else moved
-    except ScheduleError:
-        return None
 
 
 __all__ = ["Candidate", "Ranges", "decide_measured", "decide_ranges"]

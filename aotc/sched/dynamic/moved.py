@@ -1,0 +1,27 @@
+"""A Schedule for other extents than those that it was decided for."""
+
+from dataclasses import replace
+
+from aotc.errors import ScheduleError
+from aotc.ir.program import Program
+from aotc.ir.schedule import Schedule
+from aotc.passes.rewrites import apply_rewrites
+from aotc.sched.check import check_schedule
+from aotc.sched.memory.allocate import allocate
+from aotc.sched.writing.choose_writing import kernel_faults
+from aotc.target.base import Target
+
+
+def moved(program: Program, schedule: Schedule, target: Target) -> Schedule | None:
+    """A Schedule for other extents than those it was decided for; None if it is not legal there."""
+    try:
+        rewritten = apply_rewrites(program, schedule.rewrites)
+        if any(kernel_faults(rewritten, schedule, target, g) for g in schedule.groups):
+            return None
+        placed = replace(schedule, buffers=allocate(rewritten, schedule))
+        return None if check_schedule(rewritten, placed, target) else placed
+    except ScheduleError:
+        return None
+
+
+__all__ = ["moved"]
