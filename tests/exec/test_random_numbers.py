@@ -105,7 +105,7 @@ def test_a_model_for_inference_asks_for_no_seed(tmp_path):
     assert [i["onnx"] for i in made.manifest["inputs"]] == ["x"]
     wrong = model_of([node("Multinomial", ["x"], ["y"])], {"x": (F32, [4])}, {"y": (6, [4, 1])})
     with pytest.raises(ModelError, match="Multinomial.*weights .batch, classes. expected"):
-        aotc.compile(wrong, "never", target="c")
+        aotc.compile(wrong, tmp_path / "never", target="c")
 
 
 def test_weights_that_are_none_give_classes_that_there_are(tmp_path):

@@ -129,13 +129,13 @@ def test_patterns(pattern):
     (r"(a)\1", "groupref"), ("(?=a)b", "assert"), ("(?i)a", "sets flags"), ("[", "is not read"),
     ("((a|b)*a(a|b){12})*", "more than 2048 states"),
     ("(((a{9}){99}){99}){9}", "repeats too much")])
-def test_patterns_that_are_refused(pattern, text):
+def test_patterns_that_are_refused(pattern, text, tmp_path):
     with pytest.raises(Unread, match=text):
         automaton(pattern)
     model = model_of([node("RegexFullMatch", ["x"], ["y"], pattern=pattern)], {"x": (TEXT, [2])},
                      {"y": (BOOL, [2])})
     with pytest.raises(UnsupportedError, match="RegexFullMatch.*a pattern that is not compiled"):
-        aotc.compile(model, "never", target="c")
+        aotc.compile(model, tmp_path / "never", target="c")
 
 
 @pytest.mark.parametrize("nodes, error, text", [
@@ -145,11 +145,11 @@ def test_patterns_that_are_refused(pattern, text):
            values_strings=["a"]),
       node("StringConcat", ["s", "x"], ["y"])], UnsupportedError, "placed or looked up"),
     ([node("StringConcat", ["i", "x"], ["y"])], ModelError, "must be strings")])
-def test_strings_that_are_lost(nodes, error, text):
+def test_strings_that_are_lost(nodes, error, text, tmp_path):
     outputs = {"y": (TEXT, [2])} | ({"r": (TEXT, [4])} if nodes[0].op_type == "Concat" else {})
     model = model_of(nodes, {"x": (TEXT, [2]), "i": (I64, [2])}, outputs)
     with pytest.raises(error, match=text):
-        aotc.compile(model, "never", target="c")
+        aotc.compile(model, tmp_path / "never", target="c")
 
 
 def test_one_tensor_of_them_is_moved(tmp_path):

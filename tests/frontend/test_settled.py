@@ -37,9 +37,9 @@ def test_the_declared_output_decides(tmp_path):
         bundle.run({"size": np.array([1, 2, 3]), "x": x})
 
 
-def test_what_they_leave_open_is_refused():
+def test_what_they_leave_open_is_refused(tmp_path):
     nodes = [*NODES[:3], node("Reshape", ["x", "part"], ["turned"]),
              node("ReduceSum", ["turned"], ["total"], keepdims=0),
              node("Sub", ["x", "total"], ["y"])]
     with pytest.raises(UnsupportedError, match="Reshape.*depends on data"):
-        aotc.compile(model_of(nodes, [1]), "never", target="c")
+        aotc.compile(model_of(nodes, [1]), tmp_path / "never", target="c")

@@ -13,12 +13,13 @@ from aotc.options import Options
 from aotc.oracle.shares import share_of_range
 from aotc.passes.rewrites import ROUNDING
 from aotc.pipeline import run_pipeline
-from aotc.samples import measuring_feeds
+from aotc.samples import extents, random_inputs
 from aotc.sched.precision.levels import Level
 from benchmarks.precision_errors import chosen, outputs
 
 TARGET = "x86-64-v4-bf16"  # rows for every precision
 MORE = 1.2
+SETS = 3  # of inputs: the largest error of one is a matter of chance
 # of models that the evaluator takes long for: what is decided for the whole image holds for a part
 PARTS = {"unet": (1, 3, 64, 64), "resnet3d18": (1, 3, 8, 56, 56)}
 
@@ -36,6 +37,11 @@ def part_of(path, shape):
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
     return read(model).program
+
+
+def inputs(program):
+    syms = min(extents(program), key=lambda values: sum(values.values()))
+    return [random_inputs(program, syms, seed) for seed in range(SETS)]
 
 
 def worst(program, rewrites, exact):
@@ -66,7 +72,7 @@ def test_no_precision_loses_more_than_rounded_operands_do(zoo_model, name):
             continue
         assert any(r[0] == "winograd" for r in rewrites)
         same = tuple(r for r in direct if r in rewrites)
-        exact = exact or [(f, outputs(program, (), f)) for f in measuring_feeds(program)[0]]
+        exact = exact or [(f, outputs(program, (), f)) for f in inputs(program)]
         largest, mean = worst(program, rewrites, exact)
         assert largest <= MORE * worst(program, same, exact)[0], precision
         assert mean <= MORE * worst(program, direct, exact)[1], precision
