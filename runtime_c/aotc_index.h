@@ -58,8 +58,8 @@ AOTC_SCALAR int64_t aotc_round64(int64_t n)
     return (n + 63) / 64 * 64;
 }
 
-/* at + count * bytes (none is negative), INT64_MAX where that is larger.  By halves of 32 bits, since
- * a division of 64 costs a small core a kilobyte. */
+/* at + count * bytes (none is negative), INT64_MAX where that is larger.  By halves of 32 bits,
+ * since a division of 64 costs a small core a kilobyte. */
 AOTC_SCALAR int64_t aotc_behind(int64_t at, int32_t count, int64_t bytes)
 {
     const int64_t low = (bytes & UINT32_MAX) * count;
