@@ -32,7 +32,7 @@ from aotc.options import Options, asked_precision, check_choices
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.check_program import check_program
 from aotc.passes.channel_runs import in_runs
-from aotc.passes.fold import fold_constants, part_constants
+from aotc.passes.fold import float_weights, fold_constants, part_constants
 from aotc.passes.hoist import hoist_products
 from aotc.passes.inline import inline_moves
 from aotc.passes.own_channels import on_own_channels
@@ -194,6 +194,8 @@ def _inlined(program: Program) -> Program:
 
 def _inline(work: Work) -> Work:
     program = everywhere(_inlined, work.program)
+    if work.options.optimize != "size":
+        program = everywhere(lambda p: fold_constants(p, grown=float_weights(p)), program)
     if program.halves and work.target.halves:
         program = everywhere(keep_halves, program)
     variants = serving(work.variants, program, asked_precision(work.options))

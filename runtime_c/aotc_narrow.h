@@ -66,6 +66,17 @@ AOTC_INLINE aotc_vm aotc_as_i8(aotc_vf x)
     return ((aotc_to_i32(x) & 255) ^ 128) - 128;
 }
 
+/* And to 16. */
+AOTC_INLINE aotc_vm aotc_as_u16(aotc_vf x)
+{
+    return aotc_to_i32(x) & 65535;
+}
+
+AOTC_INLINE aotc_vm aotc_as_i16(aotc_vf x)
+{
+    return ((aotc_to_i32(x) & 65535) ^ 32768) - 32768;
+}
+
 /* ------------------------------------------------------------------ memory */
 
 AOTC_INLINE aotc_vm aotc_load_i32(const int32_t *p)
@@ -82,17 +93,21 @@ AOTC_INLINE void aotc_store_i32(int32_t *p, aotc_vm v) { memcpy(p, &v, sizeof v)
 #if defined(__AVX512F__) && AOTC_LANES == 16
 #define AOTC_WIDEN(name, p) (aotc_vm)_mm512_cvt##name##_epi32( \
         _mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define AOTC_WIDEN_WORDS(name, p) (aotc_vm)_mm512_cvt##name##_epi32( \
+        _mm256_loadu_si256((const __m256i *)(const void *)(p)))
 #elif defined(__AVX2__) && AOTC_LANES == 8
 #define AOTC_WIDEN(name, p) (aotc_vm)_mm256_cvt##name##_epi32( \
         _mm_loadl_epi64((const __m128i *)(const void *)(p)))
+#define AOTC_WIDEN_WORDS(name, p) (aotc_vm)_mm256_cvt##name##_epi32( \
+        _mm_loadu_si128((const __m128i *)(const void *)(p)))
 #endif
 
-/* load_T: bytes side by side; load_T_n: the first n (0 < n <= AOTC_LANES), the other lanes are 0 */
+/* load_T: integers of T side by side; load_T_n: the first n (0 < n <= AOTC_LANES), the other lanes are 0 */
 #if defined(AOTC_WIDEN)
-#define AOTC_LOAD_BYTES(suffix, type, name) \
-    AOTC_INLINE aotc_vm aotc_load_##suffix(const type *p) { return AOTC_WIDEN(name, p); }
+#define AOTC_LOAD_SHORT(suffix, type, widen, name) \
+    AOTC_INLINE aotc_vm aotc_load_##suffix(const type *p) { return widen(name, p); }
 #else
-#define AOTC_LOAD_BYTES(suffix, type, name) \
+#define AOTC_LOAD_SHORT(suffix, type, widen, name) \
     AOTC_INLINE aotc_vm aotc_load_##suffix(const type *p) \
     { \
         int32_t t[AOTC_LANES]; \
@@ -101,8 +116,8 @@ AOTC_INLINE void aotc_store_i32(int32_t *p, aotc_vm v) { memcpy(p, &v, sizeof v)
         return aotc_load_i32(t); \
     }
 #endif
-#define AOTC_LOADS_OF_BYTES(suffix, type, name) \
-    AOTC_LOAD_BYTES(suffix, type, name) \
+#define AOTC_LOADS_OF_SHORT(suffix, type, widen, name) \
+    AOTC_LOAD_SHORT(suffix, type, widen, name) \
     AOTC_INLINE aotc_vm aotc_load_##suffix##_n(const type *p, int64_t n) \
     { \
         type t[AOTC_LANES] = {0}; \
@@ -110,8 +125,10 @@ AOTC_INLINE void aotc_store_i32(int32_t *p, aotc_vm v) { memcpy(p, &v, sizeof v)
             t[l] = p[l]; \
         return aotc_load_##suffix(t); \
     }
-AOTC_LOADS_OF_BYTES(u8, uint8_t, epu8)
-AOTC_LOADS_OF_BYTES(i8, int8_t, epi8)
+AOTC_LOADS_OF_SHORT(u8, uint8_t, AOTC_WIDEN, epu8)
+AOTC_LOADS_OF_SHORT(i8, int8_t, AOTC_WIDEN, epi8)
+AOTC_LOADS_OF_SHORT(u16, uint16_t, AOTC_WIDEN_WORDS, epu16)
+AOTC_LOADS_OF_SHORT(i16, int16_t, AOTC_WIDEN_WORDS, epi16)
 
 /* The low 8 bits of every lane: what a conversion to u8 or i8 keeps. */
 AOTC_INLINE void aotc_store_8(void *p, aotc_vm v)
@@ -136,24 +153,26 @@ AOTC_INLINE aotc_vm aotc_load_i32_n(const int32_t *p, int64_t n)
     return aotc_load_i32(t);
 }
 
-/* The low 16 bits of every lane: what a conversion to i16 keeps. */
-AOTC_INLINE void aotc_store_16(int16_t *p, aotc_vm v)
+/* The low 16 bits of every lane: what a conversion to u16 or i16 keeps. */
+AOTC_INLINE void aotc_store_16(void *p, aotc_vm v)
 {
 #if defined(__AVX512F__) && AOTC_LANES == 16
-    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16((__m512i)v));
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16((__m512i)v));
 #else
     int32_t t[AOTC_LANES];
+    uint16_t *const q = p;
     aotc_store_i32(t, v);
     for (int l = 0; l < AOTC_LANES; ++l)
-        p[l] = (int16_t)t[l];
+        q[l] = (uint16_t)t[l];
 #endif
 }
-AOTC_INLINE void aotc_store_16_n(int16_t *p, aotc_vm v, int64_t n)
+
+AOTC_INLINE void aotc_store_16_n(void *p, aotc_vm v, int64_t n)
 {
-    int16_t t[AOTC_LANES];
+    uint16_t t[AOTC_LANES];
     aotc_store_16(t, v);
     for (int l = 0; l < AOTC_LANES && l < n; ++l)
-        p[l] = t[l];
+        ((uint16_t *)p)[l] = t[l];
 }
 
 AOTC_INLINE void aotc_store_8_n(void *p, aotc_vm v, int64_t n)

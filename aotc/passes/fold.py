@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from aotc.ir.dtypes import DTYPES, Array, dtype_of
+from aotc.ir.dtypes import DTYPES, Array, dtype_of, is_int
 from aotc.ir.expr import Const, Expr, Guarded, Load, Sym, Var, loads, rewrite, walk
 from aotc.ir.library import LIBRARY
 from aotc.ir.program import (
@@ -37,18 +37,33 @@ GROWTH = 1 << 16  # bytes a constant may exceed what it replaces by
 
 
 def fold_constants(program: Program, limit_bytes: int = GROWTH,
-                   kept: frozenset[str] = frozenset()) -> Program:
+                   kept: frozenset[str] = frozenset(),
+                   grown: frozenset[str] = frozenset()) -> Program:
     """Program with constant computes evaluated, equal constants and computes merged.
 
     limit_bytes: a compute is left as it is if its result would take that many bytes more than
     the constants it reads (a small table broadcast to a large tensor stays a small table).
-    kept: names of computes that are left as they are.
+    kept: names of computes that are left as they are; grown: of those that are evaluated whatever
+    their results take.
     Raises FaultError if a constant index is out of range.
     """
-    state = _Folder(program, limit_bytes, kept)
+    state = _Folder(program, limit_bytes, kept, grown)
     steps = [new for step in program.steps for new in state.step(step)]
     return update(program, steps=tuple(steps), consts=state.consts,
                   buffers={**program.buffers, **state.buffers})
+
+
+def float_weights(program: Program) -> frozenset[str]:
+    """Names of the computes that make f32 of constant integers for sums alone.  No sum of floats
+    reads weights as fast as stored ones, in the order in which it takes them: converted in every
+    call they are neither constants nor few bytes."""
+    return frozenset(
+        s.out for s in program.steps if isinstance(s, Compute) and s.fold == "none"
+        and len(s.outs) == 1 and program.buffers[s.out].dtype == "f32"
+        and s.out not in program.results and set(s.inputs) <= program.consts.keys()
+        and any(is_int(program.buffers[b].dtype) for b in s.inputs)
+        and all(isinstance(r, Compute) and r.fold == "sum"
+                for r in program.consumers.get(s.out, ())))
 
 
 def part_constants(program: Program) -> Program:
@@ -122,8 +137,9 @@ def _fresh(name: str, taken: Container[str]) -> str:
 class _Folder:
     """The pass in progress.  ``names`` maps a dropped buffer to the one that took its place."""
 
-    def __init__(self, program: Program, limit: int, kept: frozenset[str]) -> None:
-        self.program, self.limit, self.kept = program, limit, kept
+    def __init__(self, program: Program, limit: int, kept: frozenset[str],
+                 grown: frozenset[str]) -> None:
+        self.program, self.limit, self.kept, self.grown = program, limit, kept, grown
         self.outputs = set(program.outputs)
         # what must keep its name: bodies of regions read buffers around them by it
         self.named = self.outputs.union(*(s.captured for s in program.steps
@@ -215,6 +231,8 @@ class _Folder:
             return False  # already the copy that writes an output
         if isinstance(step.body, Load) and _is_permutation(step) and step.body.buffer in self.read:
             return False  # its readers can read the original: one constant instead of two
+        if not self.grown.isdisjoint(step.outs):
+            return True
         points = int(np.prod(shape, dtype=object)) if shape else 1
         after = sum(points * DTYPES[self.program.buffers[o].dtype].size for o in step.outs)
         before = sum(self.consts[b].nbytes for b in step.inputs)

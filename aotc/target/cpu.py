@@ -46,7 +46,7 @@ _HALVES: dict[str, Any] = {**_LOADS, "halves": True}
 
 def _nests(suffix: str) -> tuple[Ukernel, ...]:
     """Rows of loop nests, small constant matrices written out (Winograd forms), transposes."""
-    return nests(suffix, ("f32", "f16", "bf16", "u8", "i8", "i16", "i32")) + (
+    return nests(suffix, ("f32", "f16", "bf16", "u8", "i8", "u16", "i16", "i32")) + (
         Ukernel(f"transform_f32__{suffix}", "transform", ("f32", "bf16"), "nest"), exchange(suffix))
 
 

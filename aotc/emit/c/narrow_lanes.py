@@ -1,4 +1,4 @@
-"""C text of integer lanes: loads and stores of 8 bits and i32, conversions from and to f32 lanes.
+"""C text of integer lanes: loads and stores of 8, 16 and 32 bits, conversions from and to f32.
 
 The functions are those of ``aotc_narrow.h``; a vector of i32 has as many lanes as one of f32.
 """
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from aotc.emit.c.scalars import Scalars
 from aotc.ir.access import stride
+from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Var, loads
-from aotc.ir.numbers.narrow import NARROW, is_lane_int
+from aotc.ir.numbers.narrow import SHORT, is_lane_int
 from aotc.ir.statements import Put
 
 if TYPE_CHECKING:
@@ -22,13 +23,13 @@ def as_float(block: "Vectors", e: Cast) -> str | None:
     """C vector of ``e``, a Cast to f32, in a Vectors block; None if its lanes have no integer
     form (it is gathered then)."""
     x = e.x
-    if is_lane_int(x) or x.dtype in NARROW[:2] and is_lane_int(Cast("i32", x)):
+    if is_lane_int(x) or x.dtype in SHORT and is_lane_int(Cast("i32", x)):
         return f"aotc_from_i32({integers(block, x)})"
     return None
 
 
 def integers(block: "Vectors", e: Expr) -> str:
-    """C text of the i32 lanes of an ``is_lane_int`` expression or an 8-bit Load."""
+    """C text of the i32 lanes of an ``is_lane_int`` expression or a Load of ``SHORT``."""
     if isinstance(e, Var) and e in block.acc:
         return block.acc[e]
     if block.fixed(e) and (block.guard is None or not loads(e)):
@@ -62,7 +63,8 @@ def stored(block: "Vectors", e: Expr) -> str:
 
 def store(p: Put, value: str, count: str, at: str) -> str:
     """C line that stores i32 lanes side by side in the put's dtype."""
-    name = {"i32": "aotc_store_i32", "i16": "aotc_store_16"}.get(p.value.dtype, "aotc_store_8")
+    bits = DTYPES[p.value.dtype].size * 8
+    name = "aotc_store_i32" if bits == 32 else f"aotc_store_{bits}"
     return f"{name}_n({at}, {value}, {count});" if count else f"{name}({at}, {value});"
 
 

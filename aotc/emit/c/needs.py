@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from aotc.ir.contents import nodes
 from aotc.ir.dtypes import BF16, HALF, HALVES
-from aotc.ir.numbers.narrow import CONVERTED, NARROW
+from aotc.ir.numbers.narrow import SHORT
 from aotc.ir.plan import Call, Kernel, Plan
 from aotc.ir.simplify import upper
 from aotc.ir.statements import For, Stmt, walk_body
@@ -38,7 +38,7 @@ def needs(kernels: Iterable[Kernel]) -> Needs:
     return Needs(
         bool(dtypes & set(HALVES)) or any(
             isinstance(s, Tile) and HALF in s.dtypes for s in inner), BF16 in dtypes,
-        bool(_dtypes(*lanes) & {*NARROW, *CONVERTED}),
+        bool(_dtypes(*lanes) & {*SHORT, "i32"}),
         any(isinstance(s, Expand) for s in inner),
         any(isinstance(s, Call) for s in inner),
         any(map(on_tiles, inner)),

@@ -3,20 +3,19 @@
 from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Sym, Var, Where
 
-NARROW = ("u8", "i8", "i32")
-CONVERTED = ("u8", "i8", "i16")  # what lanes store of floats that they convert
+SHORT = ("u8", "i8", "u16", "i16")  # what lanes load and store, and convert floats to
 FLOAT_LANES = ("f32", *HALVES)  # what sums of floats in lanes are stored as
 _RING = ("add", "sub", "mul")
 
 
 def is_lane_int(e: Expr) -> bool:
-    """True for an i32 of loads, variables, scalars and 8-bit loads, and floats converted to
-    integers, joined by sums, differences and products."""
+    """True for an i32 of loads, variables, scalars and loads of ``SHORT``, and floats converted
+    to integers, joined by sums, differences and products."""
     if e.dtype != "i32":
         return False
     if isinstance(e, Binary):
         return e.op in _RING and is_lane_int(e.a) and is_lane_int(e.b)
-    if isinstance(e, Cast) and e.x.dtype in NARROW[:2]:
+    if isinstance(e, Cast) and e.x.dtype in SHORT:
         return isinstance(e.x, Load) or isinstance(e.x, Cast) and e.x.x.dtype == "f32"
     if isinstance(e, Cast):
         return e.x.dtype == "f32" or isinstance(e.x, (Sym, Const))
@@ -33,14 +32,14 @@ def is_lane_half(e: Expr) -> bool:
 
 def is_lane_value(e: Expr) -> bool:
     """True for what vector lanes can store: an f32, 16 bits of ``is_lane_half``, an f32 converted
-    to one of ``CONVERTED``, an i32 of ``is_lane_int``."""
+    to one of ``SHORT``, an i32 of ``is_lane_int``."""
     if e.dtype == "f32":
         return True
     if e.dtype in HALVES:
         return is_lane_half(e)
-    if e.dtype in CONVERTED:
+    if e.dtype in SHORT:
         return isinstance(e, Cast) and e.x.dtype == "f32"
     return is_lane_int(e)
 
 
-__all__ = ["CONVERTED", "FLOAT_LANES", "NARROW", "is_lane_half", "is_lane_int", "is_lane_value"]
+__all__ = ["FLOAT_LANES", "SHORT", "is_lane_half", "is_lane_int", "is_lane_value"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from aotc.ir.access import is_unit, offset_of, stride
 from aotc.ir.conditions import ends_from_data
 from aotc.ir.expr import Axis, Const, Load, axes_of
+from aotc.ir.numbers.narrow import SHORT
 from aotc.ir.simplify import same
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import Stage
@@ -27,7 +28,7 @@ def lane_score(c: "Choices", s: Stage, axis: Axis, loads: Sequence[Load]) -> flo
         return 0.0  # lanes share their loops: they would look at everything
     score = tuning.lane_base + min(n, tuning.lane_long) / (10 * tuning.lane_long)
     for load in loads:
-        if load.dtype not in ("f32", "f16", "u8", "i8"):
+        if load.dtype not in ("f32", "f16", *SHORT):
             continue
         step = stride(c.offset(load), axis)
         moving = axis in {x for i in load.index for x in axes_of(i)}

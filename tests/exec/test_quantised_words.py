@@ -1,0 +1,102 @@
+"""Integers of 16 bits in lanes, and constant integers that only sums of floats read."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from small_models import make_model
+
+import aotc
+from aotc.ir.program import static_shape
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
+from aotc.target import TARGETS, runs_here
+
+F32 = TensorProto.FLOAT
+WORDS = {"u16": (TensorProto.UINT16, np.uint16, 30000), "i16": (TensorProto.INT16, np.int16, -5)}
+HERE = [t for t in ("c", "x86-64-v1", "x86-64-v3", "x86-64-v4", "aarch64")
+        if runs_here(TARGETS[t])]
+
+
+def words(kind):
+    """q = x in 16 bits, and d, what q and words that the caller gives say of floats."""
+    code, dtype, zero = WORDS[kind]
+    stored = {"s": np.float32(0.01), "z": dtype(zero)}
+    nodes = [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+             helper.make_node("DequantizeLinear", ["q", "s", "z"], ["a"]),
+             helper.make_node("DequantizeLinear", ["w", "s", "z"], ["b"]),
+             helper.make_node("Add", ["a", "b"], ["d"])]
+    shape = [3, "n"]
+    model = make_model(nodes, {"x": (F32, shape), "w": (code, shape)},
+                       {"q": (code, shape), "d": (F32, shape)}, stored, opset=21)
+    model.ir_version = 10
+    return model
+
+
+@pytest.mark.parametrize("kind", WORDS)
+@pytest.mark.parametrize("target", HERE)
+def test_words_are_what_numpy_makes_of_them(target, kind, tmp_path):
+    _, dtype, zero = WORDS[kind]
+    bundle = aotc.compile(words(kind), tmp_path / "b", target=target, name="words")
+    ends, loaded = np.iinfo(dtype), bundle.load()
+    rng = np.random.default_rng()
+    for n in (1, 7, 16, 37, 100):
+        x = rng.uniform(-700, 700, (3, n)).astype(np.float32)
+        x[0, 0], x[1, 0], x[2, 0] = np.inf, -np.inf, 0.015
+        w = rng.integers(ends.min, ends.max, (3, n), dtype, endpoint=True)
+        got = loaded.run({"x": x, "w": w})
+        q = np.clip(np.rint(x / np.float32(0.01)) + np.float32(zero), ends.min, ends.max)
+        np.testing.assert_array_equal(got["q"], q.astype(dtype))
+        want = sum((v.astype(np.int32) - zero).astype(np.float32) * np.float32(0.01)
+                   for v in (q.astype(np.int64), w))
+        np.testing.assert_allclose(got["d"], want, rtol=1e-6, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_words_of_one_target_are_those_of_another(kind, tmp_path):
+    """Also of what no integer stands for."""
+    x = np.array([[np.nan, np.inf, -np.inf, -0.0] * 9] * 3, np.float32)
+    w = np.zeros(x.shape, WORDS[kind][1])
+    found = [aotc.compile(words(kind), tmp_path / t, target=t, name="words").load().run(
+        {"x": x, "w": w}) for t in HERE]
+    for other in found[1:]:
+        for name, array in found[0].items():
+            np.testing.assert_array_equal(other[name], array)
+
+
+@pytest.mark.parametrize("target", [t for t in HERE if t in ("x86-64-v3", "x86-64-v4")])
+def test_words_are_not_taken_one_by_one(target, tmp_path):
+    bundle = aotc.compile(words("u16"), tmp_path / "b", target=target, name="words")
+    text = "".join(f.read_text() for f in bundle.path.glob("words_kernels_*.c"))
+    assert "aotc_load_u16(" in text and "aotc_store_16(" in text and "g1[" not in text
+
+
+def weighted(conv):
+    """A product of f32 and weights of 8 bits with a scale for every column."""
+    rng = np.random.default_rng(3)
+    shape = (96, 64, 3, 3) if conv else (300, 400)
+    columns = shape[0] if conv else shape[1]
+    stored = {"w": rng.integers(-127, 128, shape).astype(np.int8),
+              "s": rng.uniform(0.001, 0.01, columns).astype(np.float32),
+              "z": np.zeros(columns, np.int8)}
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s", "z"], ["f"], axis=0 if conv else 1),
+             helper.make_node("Conv" if conv else "MatMul", ["x", "f"], ["y"])]
+    size = [1, 64, 9, 9] if conv else [5, 300]
+    return make_model(nodes, {"x": (F32, size)}, {"y": (F32, None)}, stored)
+
+
+@pytest.mark.parametrize("conv", [False, True])
+def test_weights_of_sums_of_floats_are_floats(conv, tmp_path):
+    """Which a kernel takes in its own order; small code keeps them as they are."""
+    def consts(optimize):
+        program = run_pipeline(Options(weighted(conv), target="x86-64-v3", optimize=optimize,
+                                       stop_after="inline")).program
+        return {program.dtype(n) for n, a in program.consts.items()
+                if np.prod(static_shape(program.shape(n))) > 1000}
+    assert consts(None) == {"f32"} and consts("size") == {"i8"}
+    model = weighted(conv)
+    x = np.random.default_rng().standard_normal([1, 64, 9, 9] if conv else [5, 300])
+    x = x.astype(np.float32)
+    got = aotc.compile(model, tmp_path / "b", target="c", name="b").load().run({"x": x})["y"]
+    small = aotc.compile(model, tmp_path / "s", target="c", name="s",
+                         optimize="size").load().run({"x": x})["y"]
+    np.testing.assert_allclose(got, small, rtol=1e-5, atol=1e-4)
