@@ -12,19 +12,17 @@ from aotc.oracle.evaluate import evaluate
 
 OWN = 5  # every so many of the tables' rows by default
 TOLERANCE = 1e-5  # of the largest magnitude of an output
-BATCH = 100  # cases that share a bundle
-# calls that are faults where extents are free, because they decide what an input means, or there is
-# room for no more than the extents of the inputs
+BATCH = 25  # cases that share a bundle, whose arena nests as many largest numbers
+# calls that are faults where extents are free, because they decide what an input means
 MEANINGS = {
     "ms_attention_ends": "a mask of one dimension has a number per row",
     "ms_attention_packed": "a mask of one dimension has a number per row",
     "ms_attention_no_mask": "the mask must have a column for every key",
     "ms_attention_mask_row": "the mask must have a column for every key",
     "ms_nhwc_taps": "must be in 5..5",
-    **dict.fromkeys(("test_expand_dim_changed", "test_expand_dim_unchanged", "test_constant_pad",
-                     "test_constant_pad_axes", "test_constant_pad_negative_axes"),
-                    "room for unless more is said"),
 }
+# operators that sizes are fed to, and the fault where they ask for more than any input has
+SIZED, ROOM = ("AffineGrid", "CenterCropPad", "Expand", "Pad", "Resize"), "unless more is said"
 
 
 @pytest.fixture(scope="module", params=("own", pytest.param("all", marks=pytest.mark.product)))
@@ -51,6 +49,8 @@ def test_free_extents_change_nothing(collected):
         wrong[c.name] = "\n".join(differences(got, want, TOLERANCE))
     for name, text in MEANINGS.items():
         assert text in wrong.pop(name, text), name
+    large = {c.name for c, _ in collected if c.op in SIZED and ROOM in wrong.get(c.name, "")}
+    wrong = {name: text for name, text in wrong.items() if name not in large}
     assert not {name: text for name, text in wrong.items() if text}
     assert len(collected) > 80
 
