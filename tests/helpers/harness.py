@@ -95,7 +95,9 @@ def renamed(program, prefix):
                            numbers=all_of(s.numbers))
         if isinstance(s, (Loop, Branch)):
             return renamed_region(s, prefix)
-        return replace(s, outs=outs, axes=all_of(s.axes), raxes=all_of(s.raxes),
+        fold = s.fold if isinstance(s.fold, str) else replace(
+            s.fold, init=all_of(s.fold.init), update=all_of(s.fold.update))
+        return replace(s, outs=outs, axes=all_of(s.axes), raxes=all_of(s.raxes), fold=fold,
                        body=rewrite(s.body, visit))
 
     steps = tuple(map(step, program.steps))
