@@ -2,7 +2,7 @@
 
 import operator
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
@@ -96,24 +96,35 @@ def _with_texts(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], tab
         return {n: strings_of(a) if n in made else a for n, a in found.items()}
     if not any(t.text for t in (*inputs, *outputs)):
         return run(arrays)
-    places, others = {t: k for k, t in enumerate(table)}, list[str]()
-
-    def place(text: str | bytes) -> int:
-        text = text.decode() if isinstance(text, bytes) else str(text)
-        if text not in places:
-            others.append(text)
-            places[text] = -len(others)
-        return places[text]
+    places = _Places(zip(table, range(len(table))))
 
     def placed(info: TensorInfo, array: Array | None) -> Array | None:
         if array is None or not info.text or array.dtype.kind not in "UOST":
             return array
-        return np.array(list(map(place, array.reshape(-1))), np.int64).reshape(array.shape)
+        flat = array.reshape(-1).tolist()
+        if not {str}.issuperset(map(type, flat)):
+            flat = [t.decode() if isinstance(t, bytes) else str(t) for t in flat]
+        return np.fromiter(map(places.__getitem__, flat), np.int64, len(flat)).reshape(array.shape)
     found = run([placed(i, a) for i, a in zip(inputs, arrays)])
-    every = np.array([*table, "", *reversed(others)], object)
     named = {i.name for i in outputs if i.text}
-    return {n: np.asarray(every[np.where(a < -len(others), len(table), a)], object)
+    if not named:
+        return found
+    every = np.array([*table, "", *reversed(places.others)], object)
+    return {n: np.asarray(every[np.where(a < -len(places.others), len(table), a)], object)
             if n in named else a for n, a in found.items()}
+
+
+class _Places(dict[str, int]):
+    """The places of strings: -1, -2, .. of ``others``, which are not in the table."""
+
+    def __init__(self, table: Iterable[tuple[str, int]]) -> None:
+        super().__init__(table)
+        self.others: list[str] = []
+
+    def __missing__(self, text: str) -> int:
+        self.others.append(text)
+        self[text] = -len(self.others)
+        return self[text]
 
 
 def _bytes_of(info: TensorInfo, array: Array | None) -> Array | None:
