@@ -102,7 +102,8 @@ AOTC_INLINE void aotc_store_i32(int32_t *p, aotc_vm v) { memcpy(p, &v, sizeof v)
         _mm_loadu_si128((const __m128i *)(const void *)(p)))
 #endif
 
-/* load_T: integers of T side by side; load_T_n: the first n (0 < n <= AOTC_LANES), the other lanes are 0 */
+/* load_T: integers of T side by side; load_T_n: the first n (0 < n <= AOTC_LANES), the other lanes
+ * are 0 */
 #if defined(AOTC_WIDEN)
 #define AOTC_LOAD_SHORT(suffix, type, widen, name) \
     AOTC_INLINE aotc_vm aotc_load_##suffix(const type *p) { return widen(name, p); }

@@ -10,11 +10,12 @@ product as well) is not evaluated: inlining lets its readers read the original.
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
 from aotc.ir.dtypes import DTYPES, Array, dtype_of, is_int
-from aotc.ir.expr import Const, Expr, Guarded, Load, Sym, Var, loads, rewrite, walk
+from aotc.ir.expr import Const, Expr, Guarded, Load, Shape, Sym, Var, loads, rewrite, walk
 from aotc.ir.library import LIBRARY
 from aotc.ir.program import (
     Branch,
@@ -54,14 +55,18 @@ def fold_constants(program: Program, limit_bytes: int = GROWTH,
 
 
 def float_weights(program: Program) -> frozenset[str]:
-    """Names of the computes that make f32 of constant integers for sums alone.  No sum of floats
-    reads weights as fast as stored ones, in the order in which it takes them: converted in every
-    call they are neither constants nor few bytes."""
+    """Names of the computes that make f32 of as many constant integers for sums alone.  No sum of
+    floats reads weights as fast as stored ones, in the order in which it takes them: converted in
+    every call they are neither constants nor few bytes.  What is packed, several to a byte, stays
+    so."""
+    def points(shape: Shape) -> int:
+        return prod(static_shape(shape) or (0,))
     return frozenset(
         s.out for s in program.steps if isinstance(s, Compute) and s.fold == "none"
         and len(s.outs) == 1 and program.buffers[s.out].dtype == "f32"
         and s.out not in program.results and set(s.inputs) <= program.consts.keys()
-        and any(is_int(program.buffers[b].dtype) for b in s.inputs)
+        and any(is_int(program.dtype(b)) and points(program.shape(b)) >= points(
+            program.shape(s.out)) for b in s.inputs)
         and all(isinstance(r, Compute) and r.fold == "sum"
                 for r in program.consumers.get(s.out, ())))
 
