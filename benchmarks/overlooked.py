@@ -1,4 +1,4 @@
-"""Small nets of kinds that no other benchmark has, each once far behind: beside ONNX Runtime.
+"""Small nets of kinds that no other benchmark has, beside ONNX Runtime.
 
     python -m benchmarks.overlooked [NAME ...] [--threads 1] [--rounds 8]
 

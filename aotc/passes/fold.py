@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from aotc.ir.dtypes import DTYPES, Array, dtype_of, is_int
-from aotc.ir.expr import Const, Expr, Guarded, Load, Shape, Sym, Var, loads, rewrite, walk
+from aotc.ir.expr import Const, Expr, Guarded, Load, Sym, Var, loads, rewrite, walk
 from aotc.ir.library import LIBRARY
 from aotc.ir.program import (
     Branch,
@@ -59,14 +59,14 @@ def float_weights(program: Program) -> frozenset[str]:
     floats reads weights as fast as stored ones, in the order in which it takes them: converted in
     every call they are neither constants nor few bytes.  What is packed, several to a byte, stays
     so."""
-    def points(shape: Shape) -> int:
-        return prod(static_shape(shape) or (0,))
+    def as_many(b: str, out: str) -> bool:
+        made = static_shape(program.shape(out))
+        return made is not None and program.consts[b].size >= prod(made)
     return frozenset(
         s.out for s in program.steps if isinstance(s, Compute) and s.fold == "none"
         and len(s.outs) == 1 and program.buffers[s.out].dtype == "f32"
         and s.out not in program.results and set(s.inputs) <= program.consts.keys()
-        and any(is_int(program.dtype(b)) and points(program.shape(b)) >= points(
-            program.shape(s.out)) for b in s.inputs)
+        and any(is_int(program.dtype(b)) and as_many(b, s.out) for b in s.inputs)
         and all(isinstance(r, Compute) and r.fold == "sum"
                 for r in program.consumers.get(s.out, ())))
 

@@ -21,8 +21,7 @@ def within(program: Program, box: Box) -> Program:
     if all(old == new for old, new in syms.items()):
         return program
     found: dict[Expr, Expr] = {}
-    instead = {s: Const(n.lo) if n.lo == n.hi != s.lo or n.lo == n.hi != s.hi else n
-               for s, n in syms.items()}
+    instead = {s: Const(n.lo) if n.lo == n.hi and s.lo != s.hi else n for s, n in syms.items()}
 
     def visit(e: Expr) -> Expr:
         new = rewrite(e, node, found)

@@ -13,7 +13,7 @@ from aotc.options import Options
 from aotc.oracle.shares import share_of_range
 from aotc.passes.rewrites import ROUNDING
 from aotc.pipeline import run_pipeline
-from aotc.samples import extents, random_inputs
+from aotc.samples import infer_syms, input_arrays, measuring_feeds, random_inputs
 from aotc.sched.precision.levels import Level
 from benchmarks.precision_errors import chosen, outputs
 
@@ -40,7 +40,8 @@ def part_of(path, shape):
 
 
 def inputs(program):
-    syms = min(extents(program), key=lambda values: sum(values.values()))
+    (given, *_), _ = measuring_feeds(program)
+    syms = infer_syms(program, input_arrays(program, given), None)
     return [random_inputs(program, syms, seed) for seed in range(SETS)]
 
 
