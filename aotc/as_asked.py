@@ -1,6 +1,7 @@
 """From what a user decides to a Schedule: limits, ranges of extents, and a budget of error."""
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 from aotc.errors import AotcError, ScheduleError
 from aotc.frontend.graph import DimRange
@@ -9,6 +10,8 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import MIXED, PRECISION, Schedule, When
 from aotc.options import AUTO, ERROR, Options, measures
+from aotc.passes.fold import float_weights, fold_constants
+from aotc.passes.regions import everywhere
 from aotc.samples import measuring_feeds, read_feeds
 from aotc.sched import decide, decide_within, parse_limit
 from aotc.sched.dynamic.choose import Ranges, decide_ranges
@@ -43,6 +46,28 @@ def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequen
     if o.variants is None and o.dim_samples is None:
         return choose_writing(program, schedule, target), None, narrowed
     return *decided(program, target, o, ranges, None, narrowed.levels, apart), narrowed
+
+
+def given_schedule(o: Options) -> Schedule | None:
+    """The Schedule that is given, of a file too; ScheduleError for one that is none."""
+    if o.schedule is None or isinstance(o.schedule, Schedule):
+        return o.schedule
+    try:
+        return Schedule.from_json(Path(o.schedule).read_text())
+    except (OSError, UnicodeDecodeError) as err:
+        raise ScheduleError(f"schedule {o.schedule}: cannot be read: {err}") from None
+
+
+def with_float_weights(program: Program, o: Options) -> Program:
+    """The Program whose ``float_weights`` are stored as such: all but where code shall be small, or
+    those that a Schedule that is given does not compute."""
+    given = given_schedule(o)
+    if given is not None and given.computes:
+        kept = given.computes
+        return everywhere(lambda p: fold_constants(p, grown=float_weights(p) - kept), program)
+    small = (o.optimize or (given.optimize if given else None)) == "size"
+    return program if small else everywhere(
+        lambda p: fold_constants(p, grown=float_weights(p)), program)
 
 
 def decided(program: Program, target: Target, o: Options, dims: Sequence[DimRange],
@@ -87,4 +112,4 @@ def _unwritten(program: Program, target: Target, o: Options, dims: Sequence[DimR
     return with_variants(program, target, given, one), None
 
 
-__all__ = ["decide_as_asked", "decided"]
+__all__ = ["decide_as_asked", "decided", "given_schedule", "with_float_weights"]

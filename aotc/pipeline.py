@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from aotc.as_asked import decide_as_asked, decided
+from aotc.as_asked import decide_as_asked, decided, given_schedule, with_float_weights
 from aotc.collector import keep_apart, let_go, seldom_collected
 from aotc.emit.bundle.render import render_plans
 from aotc.emit.bundle.write import write_bundle, write_text
@@ -32,7 +32,7 @@ from aotc.options import Options, asked_precision, check_choices
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.check_program import check_program
 from aotc.passes.channel_runs import in_runs
-from aotc.passes.fold import float_weights, fold_constants, part_constants
+from aotc.passes.fold import fold_constants, part_constants
 from aotc.passes.hoist import hoist_products
 from aotc.passes.inline import inline_moves
 from aotc.passes.own_channels import on_own_channels
@@ -194,8 +194,7 @@ def _inlined(program: Program) -> Program:
 
 def _inline(work: Work) -> Work:
     program = everywhere(_inlined, work.program)
-    if work.options.optimize != "size":
-        program = everywhere(lambda p: fold_constants(p, grown=float_weights(p)), program)
+    program = with_float_weights(program, work.options)
     if program.halves and work.target.halves:
         program = everywhere(keep_halves, program)
     variants = serving(work.variants, program, asked_precision(work.options))
@@ -204,7 +203,7 @@ def _inline(work: Work) -> Work:
 
 
 def _schedule(work: Work) -> Work:
-    given, target = work.options.schedule, work.target
+    given, target = given_schedule(work.options), work.target
     wanted = work.options.variants
     if given is None:
         schedule, found, narrowed = decide_as_asked(work.program, target, work.options, work.ranges,
@@ -212,11 +211,6 @@ def _schedule(work: Work) -> Work:
         return _with_schedule(replace(work, found=found, narrowed=narrowed), schedule)
     if wanted or work.options.dim_samples is not None:
         raise ScheduleError("variants: a schedule that is given has its own; give one of both")
-    if not isinstance(given, Schedule):
-        try:
-            given = Schedule.from_json(Path(given).read_text())
-        except (OSError, UnicodeDecodeError) as err:
-            raise ScheduleError(f"schedule {given}: cannot be read: {err}") from None
     if work.options.precision not in (None, given.precision):
         raise ScheduleError(f"precision {work.options.precision}: a schedule that is given has its "
                             f"own, {given.precision}; give one of both")

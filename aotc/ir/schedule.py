@@ -285,6 +285,14 @@ class Schedule:
         """What runs where no variant does."""
         return replace(self, variants=())
 
+    @property
+    def computes(self) -> frozenset[str]:
+        """The computes of all groups, those of variants and of bodies of regions, too."""
+        inner = (*(v.schedule for v in self.variants),
+                 *(s for bodies in self.regions.values() for s in bodies))
+        return frozenset(c for g in self.groups for c in g.computes).union(
+            *(s.computes for s in inner))
+
     def __str__(self) -> str:
         lines = [f"schedule for {self.target}"]
         for g in self.groups:

@@ -100,3 +100,14 @@ def test_weights_of_sums_of_floats_are_floats(conv, tmp_path):
     small = aotc.compile(model, tmp_path / "s", target="c", name="s",
                          optimize="size").load().run({"x": x})["y"]
     np.testing.assert_allclose(got, small, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("optimize, other", [("size", None), ("size", "speed"), (None, "size")])
+def test_a_schedule_says_which_weights_are_floats(optimize, other, tmp_path):
+    """One that is given again is for the Program that it was decided for."""
+    first = aotc.compile(weighted(False), tmp_path / "a", target="c", name="b", weights="file",
+                         optimize=optimize)
+    again = aotc.compile(weighted(False), tmp_path / "b", target="c", name="b", weights="file",
+                         optimize=other, schedule=first.path / "schedule.json")
+    weights = [(f.path / "b_weights.bin").stat().st_size for f in (first, again)]
+    assert weights[0] == weights[1] and (weights[0] > 480_000) == (optimize is None)
