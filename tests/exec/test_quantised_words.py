@@ -1,5 +1,7 @@
 """Integers of 16 bits in lanes, and constant integers that only sums of floats read."""
 
+import json
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -105,9 +107,10 @@ def test_weights_of_sums_of_floats_are_floats(conv, tmp_path):
 @pytest.mark.parametrize("optimize, other", [("size", None), ("size", "speed"), (None, "size")])
 def test_a_schedule_says_which_weights_are_floats(optimize, other, tmp_path):
     """One that is given again is for the Program that it was decided for."""
-    first = aotc.compile(weighted(False), tmp_path / "a", target="c", name="b", weights="file",
+    first = aotc.compile(weighted(False), tmp_path / "a", target="c", name="b",
                          optimize=optimize)
-    again = aotc.compile(weighted(False), tmp_path / "b", target="c", name="b", weights="file",
+    again = aotc.compile(weighted(False), tmp_path / "b", target="c", name="b",
                          optimize=other, schedule=first.path / "schedule.json")
-    weights = [(f.path / "b_weights.bin").stat().st_size for f in (first, again)]
+    weights = [json.loads((f.path / "manifest.json").read_text())["weights_bytes"]
+               for f in (first, again)]
     assert weights[0] == weights[1] and (weights[0] > 480_000) == (optimize is None)
