@@ -127,3 +127,25 @@ def test_a_group_that_only_few_calls_allow_is_no_other_part_s():
         whole, V3, [{"n": (1, 1)}], lambda p, t, layouts: decide(p, t, layouts=layouts)), V3)
     one, rest = lower_parts(whole, parts(whole, schedule), V3)
     assert ranges(one, 0) == set() and ranges(rest, 0) == {(2, 99)}
+
+
+def test_what_two_numbers_allow_may_not_hold_of_what_lies_between():
+    """Both outputs are one set of loops at 3 and at 5 columns, whose quotients undo each other; at 4
+    there is an element less: one Schedule for both does not merge them."""
+    n = Sym("n", 3, 5)
+    m, i, j, k = Maker("flat"), ax("i", 4), ax("j", 5), ax("k", n)
+    p = ax("p", n * 20 + (n - 3) * (n - 5))
+    m.input("x", 4, 5, n)
+    m.step("twice", (i, j, k), m.ref("x", i, j, k) * 2.0)
+    m.step("most", (i, j, k), m.ref("x", i, j, k) + m.ref("twice", i, j, k))
+    m.step("row", (p,), m.ref("twice", p // (n * 5), p // n % 5, p % n))
+    whole = m.done("most", "row")
+    schedule = with_variants(
+        whole, V3, [{"n": (3, 3)}, {"n": (5, 5)}],
+        lambda q, t, layouts: decide(q, t, layouts=layouts, written=False))
+    plans = lower_parts(whole, parts(whole, choose_writing(whole, schedule, V3)), V3)
+    for extent, plan in zip((3, 5, 4), plans, strict=True):
+        x = np.arange(20 * extent, dtype=np.float32).reshape(4, 5, extent)
+        got = run_plan(plan, {"x": x}, {"n": extent})["row"]
+        np.testing.assert_array_equal(got, 2 * x.reshape(-1)[:len(got)])
+        assert len(got) == 20 * extent - (extent == 4) and not plan_faults(plan)
