@@ -130,8 +130,8 @@ def test_a_group_that_only_few_calls_allow_is_no_other_part_s():
 
 
 def test_what_two_numbers_allow_may_not_hold_of_what_lies_between():
-    """Both outputs are one set of loops at 3 and at 5 columns, whose quotients undo each other; at 4
-    there is an element less: one Schedule for both does not merge them."""
+    """Both outputs are one set of loops at 3 and at 5 columns, whose quotients undo each other;
+    at 4 there is an element less: one Schedule for both does not merge them."""
     n = Sym("n", 3, 5)
     m, i, j, k = Maker("flat"), ax("i", 4), ax("j", 5), ax("k", n)
     p = ax("p", n * 20 + (n - 3) * (n - 5))
