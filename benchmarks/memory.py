@@ -30,7 +30,8 @@ from aotc.errors import AotcError
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build, read_manifest
-from aotc.runtime.feeds import symbol_values, tensor_infos
+from aotc.runtime.feeds import symbol_values
+from aotc.runtime.tensor_info import tensor_infos
 from aotc.tools.peers import PEERS, open_peer
 from benchmarks import models
 

@@ -7,7 +7,8 @@
  * first and single items last, and then chunks from the end of others' shares, so that all end at
  * nearly the same time.  The caller works too and waits only for workers that have joined, so a
  * thread the system has not woken yet costs nothing.  Items are independent, so who runs which does
- * not change a bit of the result. */
+ * not change a bit of the result.  In a child of fork, which has no threads, the caller does all
+ * of the work. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -82,6 +83,7 @@ typedef struct threads {
     atomic_int stop;
     atomic_flag busy;
     int64_t spin_nanoseconds;
+    pid_t process; /* that has made the threads */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     pthread_cond_t done;
@@ -226,10 +228,21 @@ static void *worker_main(void *argument)
     }
 }
 
+/* A child of fork has the memory of the threads, but none of them: whoever slept or held the lock
+ * there never answers, so that neither may be touched. */
+static int forked(const threads *p)
+{
+    return getpid() != p->process;
+}
+
 static void wake_all(threads *p)
 {
     atomic_fetch_add(&p->epoch, 1);
     if (atomic_load(&p->sleepers) > 0) {
+        if (forked(p)) {
+            atomic_store(&p->sleepers, 0);
+            return;
+        }
         pthread_mutex_lock(&p->lock);
         pthread_cond_broadcast(&p->wake);
         pthread_mutex_unlock(&p->lock);
@@ -274,14 +287,16 @@ static aotc_status threads_for(void *self, aotc_task fn, void *frame, int64_t n)
 
 static void destroy(threads *p)
 {
-    atomic_store(&p->stop, 1);
-    wake_all(p);
-    for (int i = 1; i <= p->count; i++) {
-        pthread_join(p->workers[i].thread, NULL);
+    if (!forked(p)) {
+        atomic_store(&p->stop, 1);
+        wake_all(p);
+        for (int i = 1; i <= p->count; i++) {
+            pthread_join(p->workers[i].thread, NULL);
+        }
+        pthread_cond_destroy(&p->done);
+        pthread_cond_destroy(&p->wake);
+        pthread_mutex_destroy(&p->lock);
     }
-    pthread_cond_destroy(&p->done);
-    pthread_cond_destroy(&p->wake);
-    pthread_mutex_destroy(&p->lock);
     free(p->workers);
     free(p);
 }
@@ -324,6 +339,7 @@ aotc_status AOTC_NAME(pool_create)(aotc_pool *pool, int threads_wanted)
         return AOTC_OUT_OF_MEMORY;
     }
     atomic_flag_clear(&p->busy);
+    p->process = getpid();
     /* with more threads than processors, looking for work keeps others from doing it */
     p->spin_nanoseconds = threads_wanted > cpus ? 0 : SPIN_NANOSECONDS;
     if (pthread_mutex_init(&p->lock, NULL) != 0 || pthread_cond_init(&p->wake, NULL) != 0 ||

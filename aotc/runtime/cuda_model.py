@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import cffi
-import numpy as np
 
 from aotc.ir.bundle import Manifest
 from aotc.ir.dtypes import Array
 from aotc.runtime.feeds import Syms
-from aotc.runtime.model import Model
+from aotc.runtime.model import Model, Sizes, contiguous
 from aotc.runtime.shared_library import Library
 from aotc.runtime.status import DeviceError
 
@@ -126,27 +125,22 @@ class CudaModel(Model):
     def _called(self, arrays: Sequence[Array | None], dims: Syms = None) -> dict[str, Array]:
         """As of ``Model``.  The device memory of the tensors is kept for the next run with the
         same shapes."""
-        syms = self._check(arrays, dims)
-        arrays = [a if a is None else np.require(a, requirements=("C", "A")) for a in arrays]
+        sizes = self._check(arrays, dims)
+        arrays = [contiguous(a) for a in arrays]
         with self._lock:
-            outputs = self._results(arrays, syms)
-            sizes = [None if a is None else a.nbytes for a in (*arrays, *outputs)]
+            outputs = self._results(arrays, sizes)
+            nbytes = [None if a is None else a.nbytes for a in (*arrays, *outputs)]
             kept = None if self._tensors is None else [
                 m and m.nbytes for of in self._tensors for m in of]
-            if self._tensors is None or kept != sizes:
+            if self._tensors is None or kept != nbytes:
                 self._tensors = None  # freed before the new ones are asked for
                 self._tensors = self._memory(arrays, outputs)
-            return CudaBound(self, arrays, outputs, syms, self._tensors).call_locked()
+            return CudaBound(self, arrays, outputs, sizes.syms, self._tensors).call_locked()
 
-    def _prepare(self, arrays: Sequence[Array | None], syms: Any) -> "CudaBound":
+    def _prepare(self, arrays: Sequence[Array | None], sizes: Sizes) -> "CudaBound":
         with self._lock:
-            outputs = self._results(arrays, syms)
-            return CudaBound(self, arrays, outputs, syms, self._memory(arrays, outputs))
-
-    def _results(self, arrays: Sequence[Array | None], syms: Any) -> list[Array]:
-        """Arrays of the outputs, those of inputs where they lie in one buffer."""
-        return [self._outputs_in(info, arrays, made)
-                for info, made in zip(self.outputs, self._outputs_of(syms))]
+            outputs = self._results(arrays, sizes)
+            return CudaBound(self, arrays, outputs, sizes.syms, self._memory(arrays, outputs))
 
     def _memory(self, arrays: Sequence[Array | None], outputs: Sequence[Array]) -> Tensors:
         """Device memory for arrays of these sizes; an output that lies where an input does has no

@@ -15,7 +15,8 @@ from aotc.errors import AotcError, ToolchainError
 from aotc.ir.bundle import Manifest, emulators
 from aotc.ir.dtypes import Array
 from aotc.runtime.compile_bundle import cross_compiler, missing_tool, read_manifest
-from aotc.runtime.feeds import Given, Syms, called, feeds_in_order, symbol_values, tensor_infos
+from aotc.runtime.feeds import Given, Syms, called, feeds_in_order, symbol_values, texts_of
+from aotc.runtime.tensor_info import tensor_infos
 
 
 def tools(manifest: Manifest) -> tuple[list[str], list[str], dict[int | None, list[str]]]:
@@ -76,7 +77,8 @@ class EmulatedModel:
         arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
         if any(a is None for a in arrays):
             raise ValueError(f"{self.name}: an emulated bundle takes no defaults: give all inputs")
-        return called(self.inputs, self.outputs, self.manifest, arrays,
+        texts = texts_of(self.inputs, self.outputs, self.manifest)
+        return called(self.inputs, self.outputs, self.manifest, texts, arrays,
                       lambda found: self._called(found, dims))
 
     def _called(self, arrays: Sequence[Array | None], dims: Syms) -> dict[str, Array]:

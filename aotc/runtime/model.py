@@ -14,18 +14,19 @@ from aotc.errors import AotcError
 from aotc.ir.bundle import Manifest
 from aotc.ir.dtypes import Array
 from aotc.runtime.feeds import (
-    Extent,
     Given,
     Syms,
-    TensorInfo,
     called,
+    dims_of,
     feeds_in_order,
     symbol_values,
-    tensor_infos,
+    texts_of,
 )
 from aotc.runtime.shared_library import Library
+from aotc.runtime.tensor_info import Extent, TensorInfo, tensor_infos
 
 _ALIGNMENT = 64
+_CALLS_KEPT = 64
 ABOUT_EXTENTS = ("AOTC_BAD_DIMENSION", "AOTC_BAD_SHAPE")
 
 
@@ -51,6 +52,16 @@ class KernelCost:
     flops: float
     bytes: float
     plain: float = 0.0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the shapes of a call decide: the values of the symbols (a C array) and the shapes of
+    the outputs, in the model's order.  Dimensions that break a rule may ask for a negative extent,
+    which is 0 here: the call says so."""
+
+    syms: Any
+    outputs: tuple[tuple[int, ...], ...]
 
 
 class Binding(Protocol):
@@ -79,6 +90,9 @@ class Model:
         weakref.finalize(self, _close, library, self._weights, self._pool, os.getpid())
         library.call("pool_create", self._pool, threads, detail=f"threads={threads}")
         self._run_buffers = library.function("run_buffers")
+        self._arena_size = library.function("arena_size_of")
+        self._ins_type = self._ffi.typeof("const void *[]")
+        self._outs_type = self._ffi.typeof("void *[]")
 
     def _describe(self, manifest: Manifest, library: Library, variant: str | None) -> None:
         """What any Model knows from its manifest.  AotcError for what it cannot be called with."""
@@ -95,6 +109,9 @@ class Model:
                             "fix these dimensions when compiling")
         self._library, self._ffi = library, library.ffi
         self._lock = threading.Lock()
+        self._texts = texts_of(self.inputs, self.outputs, manifest)
+        self._in_place = [i for i, t in enumerate(self.inputs) if t.alias >= 0]
+        self._sizes: dict[Any, Sizes] = {}  # of the last few shapes
 
     def _open_weights(self, folder: Path, weights: Any) -> None:
         if self.manifest["weights"] == "embed":
@@ -126,14 +143,33 @@ class Model:
         Sequences are lists of arrays, None is an optional that is not there.
         """
         arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
-        return called(self.inputs, self.outputs, self.manifest, arrays,
+        return called(self.inputs, self.outputs, self.manifest, self._texts, arrays,
                       lambda found: self._called(found, dims))
 
     def _called(self, arrays: Sequence[Array | None], dims: Syms = None) -> dict[str, Array]:
         """Outputs of a call with these arrays, in order, which it checks."""
-        syms = self._check(arrays, dims)
-        arrays = [a if a is None else np.require(a, requirements=("C", "A")) for a in arrays]
-        return self._prepare(arrays, syms)()
+        sizes = self._check(arrays, dims)
+        arrays = [contiguous(a) for a in arrays]
+        outputs = self._results(arrays, sizes)
+        ins, outs = self._pointers(arrays, outputs)
+        with self._lock:
+            self._grow(sizes.syms)
+            self._start(sizes.syms, ins, outs)
+        return {info.name: a for info, a in zip(self.outputs, outputs)}
+
+    def _pointers(self, arrays: Sequence[Array | None],
+                  outputs: Sequence[Array]) -> tuple[Any, Any]:
+        """The addresses of inputs and outputs as C arrays; who holds them holds the arrays."""
+        new, at, null = self._ffi.new, self._ffi.from_buffer, self._ffi.NULL
+        return (new(self._ins_type, [null if a is None else at(a) for a in arrays] or 1),
+                new(self._outs_type, [at(a) for a in outputs] or 1))
+
+    def _start(self, syms: Any, ins: Any, outs: Any) -> None:
+        """Run over these addresses, by who holds the lock."""
+        status = self._run_buffers(self._context, syms, ins, outs)
+        if status:
+            detail = self._library.detail(self._context)
+            raise self._library.error(status, detail + self._extents(status, syms))
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """``model(x, y)``, ``model(x=x, y=y)`` or ``model({"x": x, "y": y})``: as ``run``."""
@@ -175,9 +211,27 @@ class Model:
                 self._library.function("profile_reset")(self._context)
         return out
 
-    def _check(self, arrays: Sequence[Array | None], dims: Syms = None) -> Any:
-        """Values of the symbols, as a C array, from the arrays' shapes; checks everything."""
-        if set(dims or ()) != self._told:
+    def _check(self, arrays: Sequence[Array | None], dims: Syms = None) -> Sizes:
+        """What the arrays' shapes decide, those that were seen of late from memory; checks
+        everything."""
+        given = dims_of(dims)
+        key = (*[a if a is None else (a.shape, a.dtype) for a in arrays], *given.items())
+        sizes = self._sizes.get(key)
+        if sizes is None:
+            sizes = self._checked_sizes(arrays, given)
+            if len(self._sizes) >= _CALLS_KEPT:
+                self._sizes.clear()
+            self._sizes[key] = sizes
+        for i in self._in_place:
+            array = arrays[i]
+            if array is not None and not (array.flags.c_contiguous and array.flags.aligned
+                                          and array.flags.writeable):
+                raise ValueError(f"{self.name}: input {self.inputs[i].name} is written in place, "
+                                 "it must be a contiguous array that may be written to")
+        return sizes
+
+    def _checked_sizes(self, arrays: Sequence[Array | None], dims: Mapping[str, int]) -> Sizes:
+        if set(dims) != self._told:
             raise ValueError(f"{self.name}: give the dimensions that no input's shape tells with "
                              f"dims=: {', '.join(sorted(self._told)) or 'there is none'}")
         values = symbol_values(self.name, self.inputs, arrays, dims)
@@ -188,39 +242,29 @@ class Model:
                 raise ValueError(f"{self.name}: input {info.name}: shape is "
                                  f"{list(array.shape)}, expected {list(shape)} "
                                  f"({list(info.shape)}) with {values}")
-            if array is not None and info.alias >= 0 and not (
-                    array.flags.c_contiguous and array.flags.aligned and array.flags.writeable):
-                raise ValueError(f"{self.name}: input {info.name} is written in place, it must be "
-                                 "a contiguous array that may be written to")
-        return syms
+        shapes = [self._shape("output_shape", i, info, syms)
+                  for i, info in enumerate(self.outputs)]
+        return Sizes(syms, tuple(tuple(0 if info.alias >= 0 else max(d, 0) for d in shape)
+                                 for shape, info in zip(shapes, self.outputs)))
 
     def _shape(self, function: str, index: int, info: TensorInfo, syms: Any) -> tuple[int, ...]:
         shape = self._ffi.new("int64_t[]", max(len(info.shape), 1))
         self._library.call(function, index, syms, shape, detail=info.name)
         return tuple(shape)[:len(info.shape)]
 
-    def _prepare(self, arrays: Sequence[Array | None], syms: Any) -> Binding:
+    def _prepare(self, arrays: Sequence[Array | None], sizes: Sizes) -> Binding:
         """A Bound over these (checked, contiguous) arrays."""
-        outputs = [self._outputs_in(info, arrays, made)
-                   for info, made in zip(self.outputs, self._outputs_of(syms))]
+        outputs = self._results(arrays, sizes)
         with self._lock:
-            self._grow(self._library.function("arena_size_of")(syms, self._pool.workers))
-        return Bound(self, arrays, outputs, syms)
+            self._grow(sizes.syms)
+        return Bound(self, arrays, outputs, sizes.syms)
 
-    @staticmethod
-    def _outputs_in(info: TensorInfo, arrays: Sequence[Array | None], made: Array) -> Array:
-        """Where an output lies: in the array of an input, or in one of its own."""
-        shared = arrays[info.alias] if info.alias >= 0 else None
-        return made if shared is None else shared
-
-    def _outputs_of(self, syms: Any) -> list[Array]:
-        """Empty arrays of the outputs for these dimensions, in the model's order: a tensor that
-        is listed twice has two.  Dimensions that break a rule may ask for a negative extent: the
-        call says so."""
-        shapes = [self._shape("output_shape", i, info, syms)
-                  for i, info in enumerate(self.outputs)]
-        return [np.empty(tuple(0 if info.alias >= 0 else max(d, 0) for d in shape), info.dtype)
-                for shape, info in zip(shapes, self.outputs)]
+    def _results(self, arrays: Sequence[Array | None], sizes: Sizes) -> list[Array]:
+        """Where the outputs lie, in the model's order: in the arrays of inputs, or in empty ones
+        of their own; a tensor that is listed twice has two."""
+        shared = [arrays[info.alias] if info.alias >= 0 else None for info in self.outputs]
+        return [np.empty(shape, info.dtype) if array is None else array
+                for array, info, shape in zip(shared, self.outputs, sizes.outputs)]
 
     def _extents(self, status: int, syms: Any) -> str:
         """The dimensions of a call, for the message of a status about them."""
@@ -229,7 +273,9 @@ class Model:
             return ""
         return f" (here {', '.join(f'{n}={v}' for n, v in zip(names, syms))})"
 
-    def _grow(self, need: int) -> None:
+    def _grow(self, syms: Any) -> None:
+        """Make the arena large enough for a call with these extents."""
+        need = self._arena_size(syms, self._pool.workers)
         if self._arena.nbytes >= need + _ALIGNMENT:
             return
         self._arena = np.empty(need + _ALIGNMENT, np.uint8)
@@ -248,28 +294,22 @@ class Bound:
 
     def __init__(self, model: Model, arrays: Sequence[Array | None], outputs: Sequence[Array],
                  syms: Any) -> None:
-        ffi = model._ffi
         self.inputs = {info.name: a for info, a in zip(model.inputs, arrays) if a is not None}
         self.outputs = {info.name: a for info, a in zip(model.outputs, outputs)}
-        self._model, self._arrays = model, (arrays, outputs)
-        self._ins = ffi.new("const void *[]", [_pointer(ffi, a) for a in arrays] or 1)
-        self._outs = ffi.new("void *[]", [_pointer(ffi, a) for a in outputs] or 1)
-        self._syms = syms
-        self._lock, self._run = model._lock, model._run_buffers
-        self._context = model._context
+        self._model, self._syms, self._arrays = model, syms, (arrays, outputs)
+        self._ins, self._outs = model._pointers(arrays, outputs)
 
     def __call__(self) -> dict[str, Array]:
-        with self._lock:
-            status = self._run(self._context, self._syms, self._ins, self._outs)
-            if status:
-                library = self._model._library
-                detail = library.detail(self._context)
-                raise library.error(status, detail + self._model._extents(status, self._syms))
+        with self._model._lock:
+            self._model._start(self._syms, self._ins, self._outs)
         return self.outputs
 
 
-def _pointer(ffi: Any, array: Array | None) -> Any:
-    return ffi.NULL if array is None else ffi.cast("void *", array.__array_interface__["data"][0])
+def contiguous(array: Array | None) -> Array | None:
+    """Elements in order and aligned, copied where they are not."""
+    if array is None or array.flags.c_contiguous and array.flags.aligned:
+        return array
+    return np.require(array, requirements=("C", "A"))
 
 
 def _close(library: Library, weights: Any, pool: Any, pid: int) -> None:

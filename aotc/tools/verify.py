@@ -21,10 +21,12 @@ from aotc.pipeline import Work, run_pipeline
 from aotc.runtime.compile_bundle import Progress, build
 from aotc.runtime.cuda_model import require_device
 from aotc.runtime.emulate import EmulatedModel, emulated_models
-from aotc.runtime.feeds import machine, stored_dtype, strings_of
+from aotc.runtime.feeds import machine
 from aotc.runtime.list_arguments import put_together
 from aotc.runtime.loading import load
 from aotc.runtime.model import Model
+from aotc.runtime.tensor_info import stored_dtype
+from aotc.runtime.texts import strings_of
 from aotc.samples import (
     EXTENT_CAP,
     Box,

@@ -4,11 +4,13 @@ import subprocess
 
 import pytest
 
-MAIN = r"""
+COUNT = r"""
 #include "lookup.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { COUNTED = 5000 };
 typedef struct job {
@@ -30,7 +32,9 @@ static void count(void *frame, int64_t begin, int64_t end, int worker)
     }
     atomic_fetch_sub(&j->inside[worker], 1);
 }
+"""
 
+MAIN = COUNT + r"""
 int main(int argc, char **argv)
 {
     const int64_t sizes[] = {2, 3, 5, 7, 64, 1000, 4999, INT64_C(2147483647),
@@ -69,17 +73,64 @@ int main(int argc, char **argv)
 """
 
 
-@pytest.fixture(scope="module")
-def counting(lookup_folder, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pool")
-    (folder / "main.c").write_text(MAIN)
-    subprocess.run(["cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{lookup_folder}",
-                    "main.c", str(lookup_folder / "lookup_pool.c"), "-pthread", "-o", "main"],
+# forks while the threads look for work (short pauses) and while they sleep (long ones)
+FORKS = COUNT + r"""
+int main(void)
+{
+    aotc_pool pool;
+    if (lookup_pool_create(&pool, 4) != AOTC_OK) {
+        return 1;
+    }
+    static job j;
+    j.n = COUNTED;
+    for (int round = 0; round < 200; round++) {
+        pool.parallel_for(pool.self, count, &j, COUNTED);
+        for (volatile int pause = 0; pause < (round & 127) << 10; pause++) {
+        }
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            atomic_store(&j.items, 0);
+            for (int again = 0; again < 3; again++) {
+                pool.parallel_for(pool.self, count, &j, COUNTED);
+            }
+            lookup_pool_destroy(&pool);
+            _exit(atomic_load(&j.items) == 3 * COUNTED && pool.self == NULL ? 0 : 1);
+        }
+        int status;
+        if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
+            printf("round %d: status %d\n", round, status);
+            return 2;
+        }
+    }
+    lookup_pool_destroy(&pool);
+    return 0;
+}
+"""
+
+
+def built(text, lookup_folder, folder):
+    (folder / "main.c").write_text(text)
+    subprocess.run(["cc", "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O1", "-Wall", "-Wextra",
+                    "-Werror", f"-I{lookup_folder}", "main.c",
+                    str(lookup_folder / "lookup_pool.c"), "-pthread", "-o", "main"],
                    cwd=folder, check=True)
     return folder / "main"
+
+
+@pytest.fixture(scope="module")
+def counting(lookup_folder, tmp_path_factory):
+    return built(MAIN, lookup_folder, tmp_path_factory.mktemp("pool"))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
 def test_every_item_runs_once(counting, workers):
     done = subprocess.run([counting, str(workers)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_child_of_fork_works_alone(lookup_folder, tmp_path):
+    """It has none of the threads: it neither wakes nor awaits them, not even to end the pool."""
+    done = subprocess.run([built(FORKS, lookup_folder, tmp_path)], capture_output=True, text=True,
+                          timeout=120)
     assert done.returncode == 0, done.stdout

@@ -9,7 +9,7 @@ from frontend_cases import by_reference, helper, program_of, run
 
 import aotc
 from aotc.errors import ModelError, UnsupportedError
-from aotc.runtime.feeds import stored_dtype
+from aotc.runtime.tensor_info import stored_dtype
 from aotc.tools.verify import verify
 
 TYPES = {"bf16": "BFLOAT16", "f8e4m3fn": "FLOAT8E4M3FN", "f8e4m3fnuz": "FLOAT8E4M3FNUZ",

@@ -33,7 +33,7 @@ from aotc.ir.dtypes import TEXT
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.pipeline import run_pipeline
-from aotc.runtime.feeds import stored_dtype
+from aotc.runtime.tensor_info import stored_dtype
 from aotc.target import TARGETS, runs_here
 
 FLAGS = "-Og -Wall -Wextra -Werror"

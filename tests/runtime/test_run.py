@@ -233,3 +233,24 @@ def test_a_forked_process_runs_and_ends(lookup_folder):
             "sys.exit(0 if ok else 1)\n")
     subprocess.run([sys.executable, "-c", code, str(lookup_folder),
                     bundle_plans.__file__.rpartition("/")[0]], check=True, timeout=60)
+
+
+def test_shapes_that_were_seen_are_checked_as_new_ones(lookup_folder):
+    """What a shape decides is kept for later calls: other dtypes, shapes that disagree and more
+    of them than are kept."""
+    model = load(lookup_folder)
+    ids, bias = feeds(2, 3)
+    assert np.array_equal(model(ids, bias)["out"], reference(ids, bias))
+    with pytest.raises(ValueError, match="dtype is int32"):
+        model(ids.astype(np.int32), bias)
+    with pytest.raises(ValueError, match="is 4, but it is 2"):
+        model(ids, np.zeros(4, np.float32))
+    with pytest.raises(ValueError, match="no input's shape tells"):
+        model.run([ids, bias], dims={"seq": 3})
+    for _ in range(2):
+        for seq in range(1, 90):
+            ids, bias = feeds(1, seq)
+            got = model(ids, bias)["out"]
+            assert got.shape[1] == seq and np.array_equal(got, reference(ids, bias))
+    with pytest.raises(ValueError, match="must be 1..64"):
+        model(np.zeros((65, 3), np.int64), feeds(1, 3)[1])
