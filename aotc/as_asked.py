@@ -8,8 +8,8 @@ from aotc.frontend.graph import DimRange
 from aotc.ir.dtypes import Array
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
-from aotc.ir.schedule import MIXED, PRECISION, Schedule, When
-from aotc.options import AUTO, ERROR, Options, measures
+from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS, Schedule, When
+from aotc.options import AUTO, ERROR, Options, asked_precision, measures
 from aotc.passes.fold import float_weights, fold_constants
 from aotc.passes.regions import everywhere
 from aotc.samples import measuring_feeds, read_feeds
@@ -56,6 +56,14 @@ def given_schedule(o: Options) -> Schedule | None:
         return Schedule.from_json(Path(o.schedule).read_text())
     except (OSError, UnicodeDecodeError) as err:
         raise ScheduleError(f"schedule {o.schedule}: cannot be read: {err}") from None
+
+
+def keeps_columns(o: Options) -> bool:
+    """True if integers with a scale per column stay so for products of f32: narrow ones, which were
+    asked for, have rows of their own."""
+    given = given_schedule(o)
+    asked = asked_precision(o) if given is None else given.precision
+    return asked in (PRECISION[0], *WEIGHT_BITS)
 
 
 def with_float_weights(program: Program, o: Options) -> Program:
@@ -112,4 +120,4 @@ def _unwritten(program: Program, target: Target, o: Options, dims: Sequence[DimR
     return with_variants(program, target, given, one), None
 
 
-__all__ = ["decide_as_asked", "decided", "given_schedule", "with_float_weights"]
+__all__ = ["decide_as_asked", "decided", "given_schedule", "keeps_columns", "with_float_weights"]

@@ -9,12 +9,19 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from aotc.as_asked import decide_as_asked, decided, given_schedule, with_float_weights
+from aotc.as_asked import (
+    decide_as_asked,
+    decided,
+    given_schedule,
+    keeps_columns,
+    with_float_weights,
+)
 from aotc.collector import keep_apart, let_go, seldom_collected
 from aotc.emit.bundle.render import render_plans
 from aotc.emit.bundle.write import write_bundle, write_text
@@ -179,21 +186,23 @@ def _integers(work: Work) -> Work:
 
 
 def _fold(work: Work) -> Work:
-    run = fold_but_groups if reads_groups(work.target) else fold_constants
+    columns = keeps_columns(work.options)
+    run = partial(fold_but_groups, columns=columns) if reads_groups(work.target) else fold_constants
     program = everywhere(run, work.program)
     return replace(work, program=everywhere(hoist_products, program))
 
 
-def _inlined(program: Program) -> Program:
+def _inlined(program: Program, columns: bool) -> Program:
     # moves that end at a constant have become constants' moves: fold those too
-    program = in_runs(on_own_channels(with_groups(inline_moves(program))))
+    program = in_runs(on_own_channels(with_groups(inline_moves(program), columns)))
     program = inline_moves(on_own_points(program))
     program = fold_constants(inline_dequantised(program))
     return part_constants(fold_constants(on_own_digits(fold_constants(requantise(program)))))
 
 
 def _inline(work: Work) -> Work:
-    program = everywhere(_inlined, work.program)
+    columns = keeps_columns(work.options) and reads_groups(work.target)
+    program = everywhere(partial(_inlined, columns=columns), work.program)
     program = with_float_weights(program, work.options)
     if program.halves and work.target.halves:
         program = everywhere(keep_halves, program)

@@ -1,6 +1,7 @@
 """Integers of 16 bits in lanes, and constant integers that only sums of floats read."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -88,13 +89,14 @@ def weighted(conv):
 
 @pytest.mark.parametrize("conv", [False, True])
 def test_weights_of_sums_of_floats_are_floats(conv, tmp_path):
-    """Which a kernel takes in its own order; small code keeps them as they are."""
+    """Which a kernel takes in its own order; small code keeps them as they are, and products have
+    rows for bytes with a scale."""
     def consts(optimize):
         program = run_pipeline(Options(weighted(conv), target="x86-64-v3", optimize=optimize,
                                        stop_after="inline")).program
         return {program.dtype(n) for n, a in program.consts.items()
                 if np.prod(static_shape(program.shape(n))) > 1000}
-    assert consts(None) == {"f32"} and consts("size") == {"i8"}
+    assert [consts(None), consts("size")] == ([{"f32"}, {"i8"}] if conv else [{"u8"}] * 2)
     model = weighted(conv)
     x = np.random.default_rng().standard_normal([1, 64, 9, 9] if conv else [5, 300])
     x = x.astype(np.float32)
@@ -107,10 +109,54 @@ def test_weights_of_sums_of_floats_are_floats(conv, tmp_path):
 @pytest.mark.parametrize("optimize, other", [("size", None), ("size", "speed"), (None, "size")])
 def test_a_schedule_says_which_weights_are_floats(optimize, other, tmp_path):
     """One that is given again is for the Program that it was decided for."""
-    first = aotc.compile(weighted(False), tmp_path / "a", target="c", name="b",
+    first = aotc.compile(weighted(True), tmp_path / "a", target="c", name="b",
                          optimize=optimize)
-    again = aotc.compile(weighted(False), tmp_path / "b", target="c", name="b",
+    again = aotc.compile(weighted(True), tmp_path / "b", target="c", name="b",
                          optimize=other, schedule=first.path / "schedule.json")
     weights = [json.loads((f.path / "manifest.json").read_text())["weights_bytes"]
                for f in (first, again)]
-    assert weights[0] == weights[1] and (weights[0] > 480_000) == (optimize is None)
+    assert weights[0] == weights[1] and (weights[0] > 200_000) == (optimize is None)
+
+
+# columns shorter and longer than a group, odd ones, whole sums of which a cache holds slices
+COLUMNS = [(70, 40, "i8"), (300, 40, "u8"), (1024, 512, "i8"), (1500, 33, "i8"), (2100, 48, "u8")]
+
+
+def columns(depth, n, dtype, rows, across):
+    """y = x dequantised(w), a scale and a zero point for every column."""
+    rng, low = np.random.default_rng(depth), 0 if dtype == "u8" else -128
+    kind = np.uint8 if dtype == "u8" else np.int8
+    w = rng.integers(low, low + 256, (depth, n)).astype(kind)
+    zero = np.zeros(n, kind) if dtype == "i8" else rng.integers(120, 130, n).astype(kind)
+    scale = rng.uniform(0.001, 0.01, n).astype(np.float32)
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s", "z"], ["f"], axis=0 if across else 1),
+             helper.make_node("Gemm" if across else "MatMul", ["x", "f"], ["y"],
+                              **({"transB": 1} if across else {}))]
+    model = make_model(nodes, {"x": (F32, [rows, depth])}, {"y": (F32, [rows, n])},
+                       {"w": np.ascontiguousarray(w.T if across else w), "s": scale, "z": zero})
+    return model, (w.astype(np.float64) - zero) * scale
+
+
+@pytest.mark.parametrize("target", [t for t in ("c", "x86-64-v3", "x86-64-v4", "aarch64")
+                                    if t in HERE])
+@pytest.mark.parametrize("across", [False, True])
+def test_whole_columns_are_groups(target, across, tmp_path):
+    """Of bytes, in any number of rows; the sum is that of the model's own numbers."""
+    rng = np.random.default_rng()
+    for (depth, n, dtype), rows in product(COLUMNS, (1, 5, 100)):
+        model, w = columns(depth, n, dtype, rows, across)
+        name = f"m{depth}_{rows}"
+        bundle = aotc.compile(model, tmp_path / name, target=target, name=name)
+        assert bundle.path.joinpath(f"{name}_weights.bin").stat().st_size < (
+            2.5 * w.size + 4096), (depth, n)
+        x = rng.standard_normal((rows, depth)).astype(np.float32)
+        want = x.astype(np.float64) @ w
+        got = bundle.load().run({"x": x})["y"]
+        assert np.max(np.abs(got - want)) <= 2e-6 * np.sqrt(depth) * np.std(want), (depth, rows)
+
+
+def test_narrow_products_get_floats_of_columns(tmp_path):
+    """What was asked for are rows of bf16, which read no groups."""
+    program = run_pipeline(Options(columns(300, 40, "i8", 5, False)[0], target="x86-64-v4",
+                                   precision="bf16", stop_after="inline")).program
+    assert {program.dtype(n) for n, a in program.consts.items() if a.size > 1000} == {"f32"}

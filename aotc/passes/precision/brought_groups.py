@@ -1,10 +1,14 @@
-"""Weights that a model brings in groups of few bits stay so, Program -> Program.
+"""Weights that a model brings as integers of few bits stay so, Program -> Program.
 
-A model stores them as integers with scales, and perhaps zero points, per block along the sum, and
-multiplies by what it makes of them.  ``blocked_weights`` names the computes that make it, so that
-they are not evaluated, and ``with_groups`` puts the same numbers into products as grouped weights
-(``ir/numbers/grouped.py``).  What integers, scales and blocks are is read off the numbers: the
-integers of a group that span at most 15 are 4 bits, its scale is one number all along it.
+A model stores them as integers with scales, and perhaps zero points, per block along the sum or
+for whole columns, and multiplies by what it makes of them.  ``blocked_weights`` names the computes
+that make it, so that they are not evaluated, and ``with_groups`` puts the same numbers into
+products as grouped weights (``ir/numbers/grouped.py``).  What integers, scales and blocks are is
+read off the numbers: the integers of a group that span at most 15 are 4 bits, its scale is one
+number all along it.
+
+Whole columns become groups, too, for products of f32: few rows wait for a quarter of the memory,
+and many share what is expanded.  Narrow products have rows of their own and want the numbers.
 """
 
 from dataclasses import replace
@@ -26,24 +30,28 @@ _WIDER = 1.25  # times as many bytes as the model has it in
 _MOST = 1024  # steps of the sum in a group: with more, scales weigh nothing
 
 
-def blocked_weights(program: Program) -> frozenset[str]:
-    """Names of matrices that are integers by scales, all of them constant, some of them one per
-    block."""
-    return frozenset(s.out for s in program.steps if isinstance(s, Compute) and _is_blocked(
-        program, s))
+def blocked_weights(program: Program, columns: bool) -> frozenset[str]:
+    """Names of matrices that are integers by scales, all of them constant, one per block, or, if
+    ``columns``, per column too."""
+    return frozenset(s.out for s in program.steps if isinstance(s, Compute) and _is_scaled(
+        program, s) and (columns or _in_blocks(s)))
 
 
-def fold_but_groups(program: Program) -> Program:
+def fold_but_groups(program: Program, columns: bool) -> Program:
     """``fold_constants`` but for such matrices."""
-    return fold_constants(program, kept=blocked_weights(program))
+    return fold_constants(program, kept=blocked_weights(program, columns))
 
 
-def _is_blocked(program: Program, c: Compute) -> bool:
+def _in_blocks(c: Compute) -> bool:
+    return any(isinstance(i, Binary) and i.op == "floordiv" for n in loads(c.body)
+               for i in n.index)
+
+
+def _is_scaled(program: Program, c: Compute) -> bool:
     if len(c.outs) != 1 or c.fold != "none" or c.out in program.outputs or len(c.axes) != 2 or (
             static_shape(a.extent for a in c.axes) is None):
         return False
-    return _sides(c.body) is not None and all(b in program.consts for b in c.inputs) and any(
-        isinstance(i, Binary) and i.op == "floordiv" for n in loads(c.body) for i in n.index)
+    return _sides(c.body) is not None and all(b in program.consts for b in c.inputs)
 
 
 def _sides(body: Expr) -> tuple[Expr, Expr] | None:
@@ -58,10 +66,10 @@ def _sides(body: Expr) -> tuple[Expr, Expr] | None:
     return None
 
 
-def with_groups(program: Program) -> Program:
+def with_groups(program: Program, columns: bool) -> Program:
     """The Program whose products read such matrices as grouped weights, where their blocks run
     along the sum; others are evaluated."""
-    blocked = blocked_weights(program)
+    blocked = blocked_weights(program, columns)
     if not blocked:
         return program
     for made in [s for s in program.steps if isinstance(s, Compute) and s.out in blocked]:
@@ -118,6 +126,9 @@ def _as_groups(number: Array, scale: Array) -> tuple[Grouping, Array] | None:
             not np.isfinite(scale).all()):
         return None
     depth, size, whole = len(number), _MOST, number.astype(np.int32)
+    if _constant(scale, depth):
+        size = -(-depth // -(-depth // _MOST))
+        size += -size % LEAST
     while size >= LEAST and not _constant(scale, size):
         size //= 2
     for bits in (4, 8):

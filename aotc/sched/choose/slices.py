@@ -77,10 +77,14 @@ def leaves_cache(target: Target, row: Ukernel, loops: Loops, f: Factors, lane: A
 
 
 def group_steps(f: Factors) -> int:
-    """Steps of the sum in a group of grouped weights, the lane operand of Factors."""
+    """Steps of the sum in a group of grouped weights, the lane operand of Factors: all of them
+    where there is one group."""
     assert isinstance(f.b, Load), f
     found = [n.b for n in walk(f.b.index[0]) if isinstance(n, Binary) and n.op == "floordiv"]
-    return int(found[0].value) if found and isinstance(found[0], Const) else 1
+    if not found:
+        return estimate_volume(a.extent for a in f.k)
+    assert isinstance(found[0], Const), found[0]
+    return int(found[0].value)
 
 
 def tap_axes(f: Factors, loops: Loops) -> list[str]:
