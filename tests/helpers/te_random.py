@@ -82,7 +82,10 @@ class Generator:
     def unary(self):
         t = self.pick()
         op = self.rng.choice(SAFE)
-        self.m.pointwise(self.name(), t, lambda e, _: Unary(op, e))
+        # of hundreds, sine and cosine turn the last digit of a sum into the fifth one of theirs
+        near = op in ("sin", "cos")
+        self.m.pointwise(self.name(), t, lambda e, _: Unary(
+            op, minimum(maximum(e, Const(-9.0, "f32")), Const(9.0, "f32")) if near else e))
 
     def binary(self):
         """Two tensors of one shape, or one broadcast: trailing dims, dims of extent one."""
