@@ -1,8 +1,9 @@
 """Polynomials: the normal form of index arithmetic, a dict from monomial to integer coefficient."""
 
 from collections.abc import Callable, Iterable
+from math import gcd
 
-from aotc.ir.expr import Binary, Const, Expr, kept, show
+from aotc.ir.expr import Binary, Const, Expr, Sym, kept, leaves, show
 
 Monomial = tuple[Expr, ...]  # atoms, sorted
 Poly = dict[Monomial, int]  # no coefficient is 0
@@ -60,6 +61,46 @@ def drop(m: Monomial, atom: Expr) -> Monomial:
     """The monomial divided by one of its atoms."""
     at = m.index(atom)
     return m[:at] + m[at + 1:]
+
+
+def split(p: Poly, d: Poly) -> tuple[Poly, Poly]:
+    """(q, r), p = d*q + r: every monomial of p that d's single monomial divides is in q."""
+    if len(d) != 1:
+        return ({ONE: 1}, {}) if p == d else ({}, p)
+    (dm, dc), = d.items()
+    q: Poly = {}
+    r: Poly = {}
+    for m, c in p.items():
+        rest = without(m, dm)
+        if rest is None or c % dc:
+            r[m] = c
+        else:
+            q[rest] = c // dc
+    return q, r
+
+
+def reduced(r: Poly, dc: int) -> tuple[Poly, int]:
+    """Dividend and divisor of a floor division without their common factor."""
+    g = dc
+    for m, c in r.items():
+        if m != ONE:
+            g = gcd(g, c)
+    if g <= 1:
+        return r, dc
+    return {m: c // g for m, c in r.items() if c // g}, dc // g
+
+
+def cancels(p: Poly, q: Poly) -> bool:
+    """True if every monomial of q, its constant aside, is in p and becomes less, or none, in
+    p + q."""
+    terms = [(m, c) for m, c in q.items() if m != ONE]
+    return bool(terms) and all(p.get(m, 0) * c < 0 and abs(p[m]) >= abs(c) for m, c in terms)
+
+
+def negated_extent(p: Poly) -> bool:
+    """True if p is 0 or less in every monomial, its constant aside, and no loop decides it."""
+    return all(c < 0 and all(isinstance(n, Sym) for a in m for n in leaves(a))
+               for m, c in p.items() if m != ONE)
 
 
 def relaxed_upper(p: Poly, upper: Callable[[Poly], int | None], to_poly: Callable[[Expr], Poly],

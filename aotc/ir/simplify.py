@@ -31,12 +31,15 @@ from aotc.ir.polynomial import (
     Monomial,
     Poly,
     atom_key,
+    cancels,
     drop,
+    negated_extent,
     p_add,
     p_const,
     p_mul,
+    reduced,
     relaxed_upper,
-    without,
+    split,
 )
 
 Ends = tuple[int | None, int | None]  # the lowest and the highest value; None: not known
@@ -176,22 +179,6 @@ def _minmax(op: str, a: Expr, b: Expr) -> Poly:
 
 # ---------------------------------------------------------------- floor division and modulo
 
-def _split(p: Poly, d: Poly) -> tuple[Poly, Poly]:
-    """p = d*q + r with every monomial of p that d's single monomial divides moved into q."""
-    if len(d) != 1:
-        return ({ONE: 1}, {}) if p == d else ({}, p)
-    (dm, dc), = d.items()
-    q: Poly = {}
-    r: Poly = {}
-    for m, c in p.items():
-        rest = without(m, dm)
-        if rest is None or c % dc:
-            r[m] = c
-        else:
-            q[rest] = c // dc
-    return q, r
-
-
 def _within(r: Poly, d: Poly) -> bool:
     """True if 0 <= r < d is proved."""
     lo = p_lower(r)
@@ -203,12 +190,14 @@ def _within(r: Poly, d: Poly) -> bool:
 
 def _normal_remainder(p: Poly, d: Poly) -> tuple[Poly, Poly]:
     """(q, r) with p = d*q + r and, where it can be had, 0 <= r < d."""
-    q, r = _split(p, d)
+    q, r = split(p, d)
     dc = p_const(d)
     if not _within(r, d) and dc and dc > 0 and r.get(ONE):
         k = r[ONE] // dc
         moved = p_add(r, {ONE: -k * dc}) if k else r
         q, r = (p_add(q, {ONE: k}), moved) if k else (q, r)
+    if dc is None and p_const(r) is not None and _within(p_add(r, d), d):
+        q, r = p_add(q, {ONE: -1}), p_add(r, d)
     return q, r
 
 
@@ -222,24 +211,17 @@ def _div(p: Poly, d: Poly) -> Poly:
         return q
     dc = p_const(d)
     if dc and dc > 0:
-        r, dc = _reduce_gcd(r, dc)
+        r, dc = reduced(r, dc)
         if dc == 1:
             return p_add(q, r)
         d = {ONE: dc}
         inner = _nested_div(r, dc)
         if inner is not None:
             return p_add(q, inner)
+        if negated_extent(r):
+            up = p_add(p_mul(r, {ONE: -1}), {ONE: dc - 1})
+            return p_add(q, _div(up, d), -1)
     return p_add(q, {(Binary("floordiv", from_poly(r), from_poly(d)),): 1})
-
-
-def _reduce_gcd(r: Poly, dc: int) -> tuple[Poly, int]:
-    g = dc
-    for m, c in r.items():
-        if m != ONE:
-            g = gcd(g, c)
-    if g <= 1:
-        return r, dc
-    return {m: c // g for m, c in r.items() if c // g}, dc // g
 
 
 def _nested_div(r: Poly, dc: int) -> Poly | None:
@@ -267,13 +249,13 @@ def _mod(p: Poly, d: Poly) -> Poly:
     if not r or _within(r, d):
         return r
     dc = p_const(d)
-    if dc and dc > 0 and len(r) == 1:
-        (m, c), = r.items()
-        a = m[0] if c == 1 and len(m) == 1 else None
-        if isinstance(a, Binary) and a.op == "mod":
-            k = p_const(to_poly(a.b))
-            if k and k % dc == 0:
-                return _mod(to_poly(a.a), d)
+    if dc and dc > 0:
+        for m, c in r.items():
+            a = m[0] if len(m) == 1 else None
+            if isinstance(a, Binary) and a.op == "mod":
+                k = p_const(to_poly(a.b))
+                if k and k % dc == 0:  # (c * (x % k) + rest) % d = (c * x + rest) % d
+                    return _mod(p_add(p_add(r, {m: -c}), to_poly(a.a), c), d)
     if dc and dc > 0:
         g = dc
         for c in r.values():
@@ -285,25 +267,27 @@ def _mod(p: Poly, d: Poly) -> Poly:
 
 
 def _recombine(p: Poly) -> Poly:
-    """k*d*(x // d) + k*(x % d) = k*x, for every pair present."""
+    """x % d as x - d * (x // d) where either of these is gone then, for every one: the pairs
+    d * (x // d) + x % d = x, and x - x % d, whole multiples of a constant d."""
     for m, c in list(p.items()):
         for i, atom in enumerate(m):
             if not (isinstance(atom, Binary) and atom.op == "mod"):
                 continue
             outer = {m[:i] + m[i + 1:]: c}
-            partner = p_mul(outer, dict(_cut_off(atom)))
-            if partner and all(p.get(n, 0) * k > 0 and abs(p.get(n, 0)) >= abs(k)
-                               for n, k in partner.items()):
-                rest = p_add(p_add(p, partner, -1), {m: c}, -1)
-                return _recombine(p_add(rest, p_mul(outer, to_poly(atom.a))))
+            for x, quotient in _parted(atom):
+                whole, cut = p_mul(outer, x), p_mul(outer, quotient)
+                left = all(p.get(n, 0) * k > 0 and abs(p[n]) >= abs(k) for n, k in cut.items())
+                if cut and left or isinstance(atom.b, Const) and cancels(p, whole):
+                    return _recombine(p_add(p_add(p_add(p, {m: c}, -1), whole), cut, -1))
     return p
 
 
 @lru_cache(maxsize=1 << 16)
-def _cut_off(e: Binary) -> tuple[tuple[Monomial, int], ...]:
-    """d * (x // d) of x % d."""
-    d = to_poly(e.b)
-    return tuple(p_mul(d, _div(to_poly(e.a), d)).items())
+def _parted(e: Binary) -> list[tuple[Poly, Poly]]:
+    """x and d * (x // d) of x % d; of x % 2 those of -x, too."""
+    x, d = to_poly(e.a), to_poly(e.b)
+    of = [x, p_mul(x, {ONE: -1})] if p_const(d) == 2 else [x]
+    return [(y, p_mul(d, _div(y, d))) for y in of]
 
 
 # ---------------------------------------------------------------- bounds
@@ -479,7 +463,7 @@ def proves(cond: Expr) -> bool:
 
 def same(a: Expr, b: Expr) -> bool:
     """True if two index expressions are provably equal."""
-    return to_poly(a) == to_poly(b) or not p_add(to_poly(a), to_poly(b), -1)
+    return to_poly(a) == to_poly(b) or not _recombine(p_add(to_poly(a), to_poly(b), -1))
 
 
 def linear_in(e: Expr, axis: Expr) -> tuple[Expr, Expr] | None:

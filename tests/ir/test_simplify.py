@@ -169,6 +169,38 @@ def test_halves_of_halves():
     assert same((n // 3 - 5) // 2, (n - 15) // 6) and not same((n % 8 + 1) // 2, (n + 1) // 2 % 4)
 
 
+@pytest.mark.parametrize("side", [2, 7, 32])
+def test_extents_of_whole_windows(side):
+    """However an extent is padded, or cropped, to whole windows, it is so many of them."""
+    h = Sym("h", 4, None)
+    for n in (h, h // 4, (h + 3) // 8, h * 3 + 1):
+        up, down = (n + (side - 1)) // side, n // side
+        pads = [(Const(side) - n % side) % side, (0 - n) % side, Unary("neg", n) % side,
+                up * side - n]
+        for pad in pads:
+            whole = n + pad
+            assert same(whole, up * side) and same(whole // side, up) and same(pad, pads[0])
+            assert same(whole % side, Const(0)) and (lower(pad), upper(pad)) == (0, side - 1)
+            assert same(whole - (0 - (0 - n) // side) * side, Const(0))
+        assert side > 2 or same(n + n % 2, up * 2)
+        assert same(n - n % side, down * side) and same((n - n % side) // side, down)
+
+
+def test_places_in_whole_windows():
+    """Rows of windows are rows of the image: nothing is divided by an extent."""
+    h, w = Sym("h", 1, None), Sym("w", 1, None)
+    high, wide = (n + (Const(7) - n % 7) % 7 for n in (h, w))
+    across = Axis("x", simplify(wide // 7))
+    down, row, column = Axis("y", simplify(high // 7)), Axis("i", Const(7)), Axis("j", Const(7))
+    flat = ((down * 7 + row) * simplify(wide // 7) + across) * 7 + column
+    assert show(simplify(flat // wide)) == "i + y * 7"
+    assert show(simplify(flat % wide)) == "j + x * 7"
+    roll = minimum(high, Const(3) % high)
+    assert same(roll, Const(3)) and same(Const(-3) % high, high - 3)
+    assert same(maximum(high - 7, Const(0)), high - 7)
+    assert show(simplify((across - 3) % 7)) == "(x + 4) % 7"
+
+
 def test_bounds_hold_without_a_largest_extent():
     """n - (n + 1) // 2 >= 0 for any n, though neither term has a bound."""
     n, m = Sym("n", 0, None, 2048), Sym("m", 1, None, 64)
