@@ -1,6 +1,7 @@
 """Runs: work items that make steps along an axis, stages that keep rows from step to step."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -163,6 +164,15 @@ def test_steps_cost_the_arithmetic_of_the_item_and_the_scratch_of_a_step():
     assert small.tile[axis] == 1 and small.cost.seconds >= run.cost.seconds
     assert len(asked) == len(set(asked)) and asked[0] == run.tile
     assert fresh_boxes(model, tile, model.axes.index("oc")) is None  # ``e`` has no such axis
+
+
+def test_widths_that_shrink_are_no_steps():
+    """What two steps reach is estimated, and may be less than what one does."""
+    tall = {2: [((2,), ()), ((6,), ())], 4: [((4,), ()), ((5,), ())]}
+    model = SimpleNamespace(stages=[SimpleNamespace(rank=1)] * 2, boxes=lambda t: tall[t[0]])
+    assert fresh_boxes(model, (2,), 0) is None
+    tall[4][1] = ((9,), ())
+    assert fresh_boxes(model, (2,), 0) == [((2,), (2,)), ((3,), (3,))]
 
 
 def test_weights_without_room_beside_what_slides_are_read_in_every_step():

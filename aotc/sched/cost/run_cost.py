@@ -63,13 +63,13 @@ def _read_again(model, room, tile, axis, live, free):
 
 def fresh_boxes(model: GroupModel, tile: Widths, axis: int) -> Boxes | None:
     """Per stage (whole, sliced) widths of what one step more computes; None if not every stage
-    moves on along exactly one axis of its own."""
+    moves on along exactly one axis of its own, further than one step does."""
     one = model.boxes(tile)
     two = model.boxes(tile[:axis] + (2 * tile[axis],) + tile[axis + 1:])
     out: Boxes = []
     for s, (a, _), (b, _) in zip(model.stages, one, two):
         grown = [p for p in range(s.rank) if b[p] != a[p]]
-        if len(grown) != 1:
+        if len(grown) != 1 or b[grown[0]] < a[grown[0]]:
             return None
         new = tuple([b[p] - a[p] if p in grown else n for p, n in enumerate(a)])
         out.append((new, new))
