@@ -53,13 +53,13 @@ class Points:
 
     def refute(self, p: Poly, facts: Iterable[Expr]) -> bool | None:
         """True if a polynomial is below zero at one of the points at which ``facts`` hold;
-        None where data decides."""
+        None where data decides, or numbers beyond 64 bits."""
         try:
             with np.errstate(all="ignore"):
                 low = self.live & (self.value(from_poly(p)) < 0)
                 for f in facts if low.any() else ():
                     low = low & (self.value(f) >= 0)
-        except (UnknownValue, FaultError):  # a place that breaks a rule is one of no call
+        except (UnknownValue, FaultError, OverflowError):  # what breaks a rule is in no call
             return None
         return bool(low.any())
 

@@ -24,7 +24,9 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.plan import Contract, Nest, Unrolled
+from aotc.ir.polynomial import ONE
 from aotc.ir.schedule import Group, Schedule
+from aotc.ir.simplify import to_poly
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.prove import Scope, never_negative
 from aotc.passes.inline import inline_moves
@@ -251,6 +253,12 @@ def test_facts_and_symbols():
     assert never_negative(n * m - 1 - (I * n + j), s)
     assert not never_negative(n * m - 2 - (I * n + j), s)
     assert never_negative(m - n, s, (m - n - 3,)) and not never_negative(m - n, s)
+
+
+def test_numbers_beyond_64_bits_refute_nothing():
+    n = Sym("n", 1, 9)
+    assert Scope({}).refutes(to_poly(n - 5), ()) is True
+    assert Scope({}).refutes({ONE: -1 << 70, (n,): 1}, ()) is None
 
 
 def test_what_data_divides_is_proved_by_the_range_of_its_table():
