@@ -8,6 +8,8 @@ columns     a product of one row by weights alone quantised, a scale for each co
 taps        a convolution whose weights alone are quantised
 separator   blocks of Conv-TasNet over a signal of free length: pointwise and dilated depthwise
             convolutions along one axis, PReLU, norms over channels and time
+windows     two blocks of a Swin transformer over an image of free height and width: padded to whole
+            windows, one of them shifted and masked
 strings     a column of words and one of numbers: one-hot, scaled, a linear classifier
 """
 
@@ -136,6 +138,121 @@ def separator() -> Case:
         "x": rng.standard_normal((1, CHANNELS, FRAMES)).astype(np.float32)}
 
 
+class _Windows:
+    """Two blocks of a Swin transformer, as exporters write them: every size is computed from the
+    shape of the input, masks from sizes."""
+
+    SIDE, SHIFT, HEADS = 7, 3, 3
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.nodes: list[onnx.NodeProto] = []
+        self.stored: dict[str, Array] = {}
+        self.rng = np.random.default_rng(0)
+
+    def op(self, op: str, *inputs: Any, **attributes: Any) -> str:
+        """The name of a node's output; numbers among the inputs are stored."""
+        names = [i if isinstance(i, str) else self.kept(np.asarray(i)) for i in inputs]
+        self.nodes.append(helper.make_node(op, names, [f"t{len(self.nodes)}"], **attributes))
+        return str(self.nodes[-1].output[0])
+
+    def kept(self, array: Array) -> str:
+        name = f"c{len(self.stored)}"
+        self.stored[name] = array
+        return name
+
+    def linear(self, x: str, rows: int, columns: int) -> str:
+        w = self.rng.standard_normal((rows, columns)) / np.sqrt(rows)
+        b = self.rng.standard_normal(columns) / 10
+        return self.op("Add", self.op("MatMul", x, w.astype(np.float32)), b.astype(np.float32))
+
+    def norm(self, x: str) -> str:
+        ones, zeros = np.ones(self.width, np.float32), np.zeros(self.width, np.float32)
+        return self.op("LayerNormalization", x, ones, zeros, axis=-1)
+
+    def shape(self, *extents: Any) -> str:
+        return self.op("Concat", *(e if isinstance(e, str) else np.array([e]) for e in extents),
+                       axis=0)
+
+    def partition(self, x: str, sizes: list[str], channels: int) -> str:
+        """The image [1, h, w, channels] as windows [n, 49, channels]."""
+        h, w = (self.op("Div", s, np.array([self.SIDE])) for s in sizes)
+        x = self.op("Reshape", x, self.shape(1, h, self.SIDE, w, self.SIDE, channels))
+        return self.op("Reshape", self.op("Transpose", x, perm=[0, 1, 3, 2, 4, 5]),
+                       np.array([-1, self.SIDE ** 2, channels]))
+
+    def joined(self, x: str, sizes: list[str]) -> str:
+        """What ``partition`` has cut."""
+        h, w = (self.op("Div", s, np.array([self.SIDE])) for s in sizes)
+        x = self.op("Reshape", x, self.shape(1, h, w, self.SIDE, self.SIDE, self.width))
+        return self.op("Reshape", self.op("Transpose", x, perm=[0, 1, 3, 2, 4, 5]),
+                       self.shape(1, *sizes, self.width))
+
+    def rolled(self, x: str, by: int) -> str:
+        for axis in (np.array([1]), np.array([2])):
+            far = self.op("Slice", x, np.array([by]), np.array([np.iinfo(np.int64).max]), axis)
+            near = self.op("Slice", x, np.array([0]), np.array([by]), axis)
+            x = self.op("Concat", far, near, axis=int(axis[0]))
+        return x
+
+    def mask(self, sizes: list[str]) -> str:
+        """[n, 1, 49, 49]: -100 where two places of a window were no neighbours."""
+        parts = []
+        for size, shape in zip(sizes, ([1, -1, 1, 1], [1, 1, -1, 1]), strict=True):
+            end = self.op("Squeeze", size)
+            place = self.op("Range", np.int64(0), end, np.int64(1))
+            beyond = [self.op("Cast", self.op("GreaterOrEqual", place, self.op("Sub", end, at)),
+                              to=F32) for at in (np.int64(self.SIDE), np.int64(self.SHIFT))]
+            parts.append(self.op("Reshape", self.op("Add", *beyond), np.array(shape)))
+        number = self.op("Add", self.op("Mul", parts[0], np.float32(3)), parts[1])
+        cut = self.op("Squeeze", self.partition(number, sizes, 1), np.array([2]))
+        apart = self.op("Equal", self.op("Unsqueeze", cut, np.array([1])),
+                        self.op("Unsqueeze", cut, np.array([2])))
+        found = self.op("Where", apart, np.float32(0), np.float32(-100))
+        return self.op("Unsqueeze", found, np.array([1]))
+
+    def attention(self, x: str, mask: str | None) -> str:
+        heads, deep, places = self.HEADS, self.width // self.HEADS, self.SIDE ** 2
+        x = self.op("Reshape", self.linear(x, self.width, 3 * self.width),
+                    np.array([-1, places, 3, heads, deep]))
+        x = self.op("Transpose", x, perm=[2, 0, 3, 1, 4])
+        q, k, v = (self.op("Gather", x, np.int64(i), axis=0) for i in range(3))
+        q = self.op("Mul", q, np.float32(deep ** -0.5))
+        scores = self.op("MatMul", q, self.op("Transpose", k, perm=[0, 1, 3, 2]))
+        bias = self.rng.standard_normal((1, heads, places, places)).astype(np.float32)
+        scores = self.op("Add", scores, bias)
+        if mask is not None:
+            scores = self.op("Add", scores, mask)
+        y = self.op("MatMul", self.op("Softmax", scores, axis=-1), v)
+        y = self.op("Reshape", self.op("Transpose", y, perm=[0, 2, 1, 3]),
+                    np.array([-1, places, self.width]))
+        return self.linear(y, self.width, self.width)
+
+    def block(self, x: str, by: int) -> str:
+        side = np.array([self.SIDE])
+        extents = [self.op("Shape", x, start=i, end=i + 1) for i in (1, 2)]
+        pads = [self.op("Mod", self.op("Sub", side, self.op("Mod", e, side)), side)
+                for e in extents]
+        y = self.op("Pad", self.norm(x), self.shape(0, 0, 0, 0, 0, *pads, 0))
+        sizes = [self.op("Shape", y, start=i, end=i + 1) for i in (1, 2)]
+        y = self.rolled(y, by) if by else y
+        y = self.attention(self.partition(y, sizes, self.width), self.mask(sizes) if by else None)
+        y = self.joined(y, sizes)
+        y = self.rolled(y, -by) if by else y
+        y = self.op("Slice", y, np.array([0, 0]), self.shape(*extents), np.array([1, 2]))
+        x = self.op("Add", x, y)
+        y = self.op("Gelu", self.linear(self.norm(x), self.width, 4 * self.width))
+        return self.op("Add", x, self.linear(y, 4 * self.width, self.width))
+
+
+def windows(width: int = 96) -> Case:
+    made = _Windows(width)
+    y = made.block(made.block("x", 0), made.SHIFT)
+    shape = [1, "h", "w", width]
+    return _model(made.nodes, {"x": (F32, shape)}, {y: (F32, shape)}, made.stored), {
+        "x": made.rng.standard_normal((1, 50, 64, width)).astype(np.float32)}
+
+
 def strings() -> Case:
     rng, names = np.random.default_rng(0), [f"kind {k}" for k in range(40)]
     nodes = [helper.make_node("OneHotEncoder", ["word"], ["h"], domain="ai.onnx.ml",
@@ -155,7 +272,7 @@ def strings() -> Case:
 
 
 CASES: dict[str, Callable[[], Case]] = {
-    f.__name__: f for f in (forest, words, columns, taps, separator, strings)}
+    f.__name__: f for f in (forest, words, columns, taps, separator, windows, strings)}
 
 
 def measured(case: Case, threads: int, rounds: int) -> dict[str, float]:
