@@ -9,6 +9,7 @@ Monomial = tuple[Expr, ...]  # atoms, sorted
 Poly = dict[Monomial, int]  # no coefficient is 0
 ONE: Monomial = ()  # the empty monomial
 RELAXED = 3  # atoms that a bound replaces one after the other
+LONGEST = 16  # monomials of a quotient by a sum
 
 
 @kept
@@ -77,6 +78,23 @@ def split(p: Poly, d: Poly) -> tuple[Poly, Poly]:
         else:
             q[rest] = c // dc
     return q, r
+
+
+def long_division(p: Poly, d: Poly) -> tuple[Poly, Poly]:
+    """(q, r), p = d*q + r, for a divisor of several monomials: the first of those of most factors
+    divides no monomial of r."""
+    first = min(d, key=lambda m: (-len(m), [atom_key(a) for a in m]))
+    q: Poly = {}
+    for _ in range(LONGEST):
+        for m, c in p.items():
+            rest = without(m, first)
+            if rest is not None and c % d[first] == 0:
+                part = {rest: c // d[first]}
+                q, p = p_add(q, part), p_add(p, p_mul(d, part), -1)
+                break
+        else:
+            break
+    return q, p
 
 
 def reduced(r: Poly, dc: int) -> tuple[Poly, int]:

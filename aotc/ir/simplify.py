@@ -33,6 +33,7 @@ from aotc.ir.polynomial import (
     atom_key,
     cancels,
     drop,
+    long_division,
     negated_extent,
     p_add,
     p_const,
@@ -77,8 +78,22 @@ def _to_poly(e: Expr) -> Poly:
         cond = simplify(e.cond)
         if isinstance(cond, Const):
             return to_poly(e.a if cond.value else e.b)
-        return {(Where(cond, simplify(e.a), simplify(e.b)),): 1}
+        return _padded(cond, e) or {(Where(cond, simplify(e.a), simplify(e.b)),): 1}
     return {(with_children(e, [simplify(k) for k in children(e)]),): 1}
+
+
+def _padded(cond: Expr, e: Where) -> Poly | None:
+    """a + -x % d for where(x % d == 0, a, a + d - x % d); None for others."""
+    a, b = e.a, e.b
+    if isinstance(cond, Unary) and cond.op == "not":
+        cond, a, b = cond.x, b, a
+    if not isinstance(cond, Binary) or cond.op not in ("eq", "ne") or cond.b != Const(0):
+        return None
+    (a, b), cut = ((a, b) if cond.op == "eq" else (b, a)), cond.a
+    if not isinstance(cut, Binary) or cut.op != "mod" or not isinstance(
+            cut.b, Const) or not same(b, a + cut.b - cut):
+        return None
+    return p_add(to_poly(a), to_poly(Binary("mod", Const(0) - cut.a, cut.b)))
 
 
 def from_poly(p: Poly) -> Expr:
@@ -196,8 +211,11 @@ def _normal_remainder(p: Poly, d: Poly) -> tuple[Poly, Poly]:
         k = r[ONE] // dc
         moved = p_add(r, {ONE: -k * dc}) if k else r
         q, r = (p_add(q, {ONE: k}), moved) if k else (q, r)
-    if dc is None and p_const(r) is not None and _within(p_add(r, d), d):
-        q, r = p_add(q, {ONE: -1}), p_add(r, d)
+    if dc is None and not _within(r, d):
+        whole, rest = long_division(r, d)
+        for k, r_k in ((0, rest), (1, p_add(rest, d))):
+            if _within(r_k, d):
+                return p_add(p_add(q, whole), {ONE: k}, -1), r_k
     return q, r
 
 
@@ -256,10 +274,7 @@ def _mod(p: Poly, d: Poly) -> Poly:
                 k = p_const(to_poly(a.b))
                 if k and k % dc == 0:  # (c * (x % k) + rest) % d = (c * x + rest) % d
                     return _mod(p_add(p_add(r, {m: -c}), to_poly(a.a), c), d)
-    if dc and dc > 0:
-        g = dc
-        for c in r.values():
-            g = gcd(g, c)
+        g = gcd(dc, *r.values())
         if g > 1:
             inner = _mod({m: c // g for m, c in r.items()}, {ONE: dc // g})
             return {m: c * g for m, c in inner.items()}

@@ -35,7 +35,8 @@ def random_axes(rng):
 
 def divisor(rng):
     return rng.choice([Const(rng.randint(1, 9)), rng.choice(SYMS), SYMS[0] * SYMS[1],
-                       SYMS[0] * rng.randint(1, 3), SYMS[1] + rng.randint(0, 2)])
+                       SYMS[0] * rng.randint(1, 3), SYMS[1] + rng.randint(0, 2),
+                       SYMS[0] * SYMS[1] + rng.randint(1, 3)])
 
 
 def random_expr(rng, axes, depth):
@@ -176,7 +177,9 @@ def test_extents_of_whole_windows(side):
     for n in (h, h // 4, (h + 3) // 8, h * 3 + 1):
         up, down = (n + (side - 1)) // side, n // side
         pads = [(Const(side) - n % side) % side, (0 - n) % side, Unary("neg", n) % side,
-                up * side - n]
+                up * side - n,
+                Where(compare("eq", n % side, 0), Const(0), Const(side) - n % side),
+                Where(Unary("not", compare("eq", n % side, 0)), side - n % side, Const(0))]
         for pad in pads:
             whole = n + pad
             assert same(whole, up * side) and same(whole // side, up) and same(pad, pads[0])
@@ -199,6 +202,21 @@ def test_places_in_whole_windows():
     assert same(roll, Const(3)) and same(Const(-3) % high, high - 3)
     assert same(maximum(high - 7, Const(0)), high - 7)
     assert show(simplify((across - 3) % 7)) == "(x + 4) % 7"
+
+
+def test_divisors_of_several_terms():
+    """One window more than there are whole ones, a row more than there are tokens."""
+    h, w = Sym("h", 1, None), Sym("w", 1, None)
+    for n in (w // 7 + 1, h * w + 1, h + w + 2, w * 3 + 5):
+        row, column, small = Axis("i", h), Axis("j", simplify(n)), Axis("k", Const(4))
+        flat = row * n + column
+        assert same(flat // n, row) and same(flat % n, column)
+        assert same((flat * 4 + small) // (n * 4), row)
+        assert same((flat * 4 + small) % (n * 4), column * 4 + small)
+        assert same((column - n) // n, Const(-1)) and same(Const(-1) % n, n - 1)
+        assert same((h * n + n - 1) // n, h) and same((h * n - 1) // n, h - 1)
+    loose = (h * w + w) // (w + 3)
+    assert simplify(simplify(loose)) == simplify(loose) and not same(loose, h)
 
 
 def test_bounds_hold_without_a_largest_extent():
