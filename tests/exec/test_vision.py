@@ -54,7 +54,7 @@ def test_sizes(name):
 
 
 @pytest.mark.product
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", [*QUICK, "swin_ts"])
 def test_a_bundle_of_all_sizes(name, tmp_path, monkeypatch):
     monkeypatch.setenv("CFLAGS", "-O1")
     session, x, feeds = images(name)
