@@ -56,7 +56,8 @@ Loops = dict[str, Any]  # a stage's choices: names and numbers, each as its row 
 #     fetch_panel     1: row tiles fetch the next panel of columns
 #     fetch_tiles     register tiles that short rows of a product are fetched ahead (0: none are)
 #     fetch_rows      rows that pieces of pixels are fetched ahead (0: none are)
-#     tails           1: the last rows of a number that is not known have smaller register tiles
+#     tails           1: the last rows of a number that is not known have smaller register tiles;
+#                     2: and one row alone has a tile of its own
 #     reread          vectors of a product's columns that have no register: every multiply-add reads
 #                     them again
 #     unroll          steps of a product's sum that are written out, where vectors have any length
@@ -89,7 +90,7 @@ When = dict[str, tuple[int, int | None]]  # symbol -> lowest and highest extent;
 CHOICES: dict[str, tuple[str, ...] | tuple[int, int]] = {
     "order": ("columns", "rows"), "sums": ("registers", "memory"), "apart": (0, 1),
     "fetch_epilogue": (0, 1), "fetch_panel": (0, 1), "fetch_tiles": (0, 64),
-    "fetch_rows": (0, 1024), "tails": (0, 1), "reread": (0, 8), "unroll": (1, 8),
+    "fetch_rows": (0, 1024), "tails": (0, 2), "reread": (0, 8), "unroll": (1, 8),
     "registers": (1, 8), "block_registers": (1, 8), "copied_run": (1, 1 << 12),
     "quotients": (0, 1), "lookup_rows": (0, 1024), "lookup_lines": (1, 1024),
     "columns": (1, 16), "ahead": (0, 1 << 20),

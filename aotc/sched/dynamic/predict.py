@@ -172,9 +172,9 @@ def tails_of(program: Program, group: Group, target: Target) -> dict[str, tuple[
     ``sched/expand/row_tails`` has them; ``program``: with its symbols, rewritten."""
     out = {}
     for s in group_stages(program, group):
-        if ends_unknown(s, group, target) and group.loops[s.name].get("tails", 1):
+        if ends_unknown(s, group, target) and (choice := group.loops[s.name].get("tails", 1)):
             mr = target.row(group.ukernel[s.name]).tile["mr"]
-            out[s.name] = row_tails(mr)[-1:] if in_registers(s, target) else row_tails(mr)
+            out[s.name] = row_tails(mr, choice, in_registers(s, target))
     return out
 
 

@@ -6,9 +6,13 @@ are: those that save more time than the code is worth.
 Sums that a micro-kernel leaves in memory share its functions with all products of these columns: a
 smaller tile is a call more, and always worth it.  Sums that are written out where they are used
 have their epilogue once more for each tile.
+
+A call may have one row alone: one image of a free batch, whose recurrent layers and classifiers
+then meet their weights with a single row.  Half a tile of rows would compute it several times, and
+store it by the way that ragged tiles take; where that is worth the code, it has a tile of its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -30,7 +34,8 @@ CALLS = 3  # the smallest, one in the middle, the largest
 def choose_row_ends(program: Program, target: Target,
                     groups: Sequence[Group]) -> tuple[Group, ...]:
     """Groups of a rewritten Program, decided, in whose ``loops`` stands which products do without
-    smaller tiles for their last rows; themselves where no extent is a symbol."""
+    smaller tiles for their last rows, and which have one for a single row; themselves where no
+    extent is a symbol."""
     asked = {g.name: names for g in groups if (names := _asked(program, target, g))}
     if not asked:
         return tuple(groups)
@@ -42,15 +47,37 @@ def choose_row_ends(program: Program, target: Target,
                  for g in groups)
 
 
-def _asked(program: Program, target: Target, g: Group) -> tuple[str, ...]:
-    """The stages of a group that smaller tiles would write out once more."""
-    return tuple(s.name for s in group_stages(program, g) if ends_unknown(s, g, target)
-                 and in_registers(s, target))
+def _asked(program: Program, target: Target, g: Group) -> dict[str, bool]:
+    """{stage of a group that may have smaller tiles: whether they write it out once more}."""
+    return {s.name: in_registers(s, target) for s in group_stages(program, g)
+            if ends_unknown(s, g, target)}
 
 
 def _decided(inside: Sequence[Program], target: Target, g: Group,
-             asked: Sequence[str]) -> Group:
-    gains = dict.fromkeys(asked, 0.0)
+             asked: Mapping[str, bool]) -> Group:
+    gains, alone = _gains(inside, target, g, asked)
+    loops = dict(g.loops)
+    for name, written_out in asked.items():
+        mr = target.row(g.ukernel[name]).tile["mr"]
+        tails = row_tails(mr, 1, written_out)
+        size = mr + sum(tails)
+        if written_out and _too_little(gains[name], size / mr):
+            loops[name] = {**loops[name], "tails": 0}
+        elif tails and not _too_little(alone[name], (size + 1) / size):
+            loops[name] = {**loops[name], "tails": 2}
+    return replace(g, loops=loops)
+
+
+def _too_little(gain: float, size: float) -> bool:
+    """True if a share of the time does not pay for so many times the size."""
+    return 1 / (1 - gain) * size ** -ALPHA < 1
+
+
+def _gains(inside: Sequence[Program], target: Target, g: Group,
+           asked: Mapping[str, bool]) -> tuple[dict[str, float], dict[str, float]]:
+    """{stage: the share of a group's time that smaller tiles save}: those for any last rows, and
+    one for a single row beside them."""
+    gains, alone = dict.fromkeys(asked, 0.0), dict.fromkeys(asked, 0.0)
     for program in (p for p in inside if as_decided(p, g, target)):
         stages = group_stages(program, g)
         model = group_model(program, g, tuning=target.tuning)
@@ -58,23 +85,20 @@ def _decided(inside: Sequence[Program], target: Target, g: Group,
         work = [prod(box) * m.per_point + prod(box[:m.rank]) * m.per_output
                 for m, (box, _) in zip(model.stages, boxes)]
         for a in aligned_products(stages, g, target):
-            if stages[a.stage].name in gains:
+            name = stages[a.stage].name
+            if name in asked:
                 rows = prod(boxes[a.stage][0][p] for p in a.rows)
-                share = work[a.stage] / max(1, sum(work))
-                gains[stages[a.stage].name] += share * _saved(rows, a.mr) / len(inside)
-    loops = dict(g.loops)
-    for name, gain in gains.items():
-        mr = target.row(g.ukernel[name]).tile["mr"]
-        size = (mr + sum(row_tails(mr)[-1:])) / mr
-        if 1 / (1 - gain) * size ** -ALPHA < 1:
-            loops[name] = {**loops[name], "tails": 0}
-    return replace(g, loops=loops)
+                share = work[a.stage] / max(1, sum(work)) / len(inside)
+                gains[name] += share * _saved(rows, a.mr)
+                if rows == 1:
+                    alone[name] += share * (1 - 1 / min(row_tails(a.mr, 1, asked[name]) or (1,)))
+    return gains, alone
 
 
 def _saved(rows: int, mr: int) -> float:
     """The share of a product's time that a smaller last tile saves, where its rows are about so
     many: any number of them may be left."""
-    tails = row_tails(mr)[-1:]
+    tails = row_tails(mr, 1, True)
     first = max(1, rows - mr // 2)
     around = range(first, first + mr)
     whole = sum(-(-n // mr) * mr for n in around)

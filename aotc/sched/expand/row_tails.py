@@ -2,7 +2,7 @@
 steps, where rows of a known number would have got a micro-kernel that divides them.
 
 DietCode pads such a tile to a whole one (its ``f_pad``); with fewer rows in registers the same
-panel serves a tile of a quarter and of half the rows.
+panel serves a tile of a quarter and of half the rows, or of one.
 """
 
 from dataclasses import replace
@@ -44,11 +44,10 @@ def _left(at: TileLoops, n: int) -> Expr:
 
 
 def _tails(c: Contract, making: Making, in_place: bool) -> tuple[int, ...]:
-    """Rows of the smaller tiles, ascending.  Sums that are written out where they are used are so
-    once more for each: those have one."""
-    if not ends_anywhere(c, making) or not making.how(c, "tails"):
+    """Rows of the smaller tiles, ascending."""
+    if not ends_anywhere(c, making):
         return ()
-    return row_tails(c.mr)[-1:] if in_place else row_tails(c.mr)
+    return row_tails(c.mr, int(making.how(c, "tails")), in_place)
 
 
 def ends_anywhere(c: Contract, making: Making) -> bool:

@@ -47,7 +47,9 @@ def estimate_volume(extents: Iterable[Expr]) -> int:
     return n
 
 
-def row_tails(mr: int) -> tuple[int, ...]:
-    """Rows of the register tiles below one of ``mr`` that the last of many rows may be, ascending:
-    a quarter and half of it."""
-    return tuple(sorted({-(-mr // 4), -(-mr // 2)} - {mr}))
+def row_tails(mr: int, choice: int, written_out: bool) -> tuple[int, ...]:
+    """Rows of the register tiles below one of ``mr`` that the last of many rows may be, ascending,
+    by what a Schedule says of ``tails``: a quarter and half of it, and one.  Sums that are written
+    out where they are used are so once more for each: those do without the quarter."""
+    few = {-(-mr // 2)} if written_out else {-(-mr // 4), -(-mr // 2)}
+    return tuple(sorted((few | ({1} if choice > 1 else set())) - {mr})) if choice else ()
