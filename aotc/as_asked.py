@@ -10,7 +10,7 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS, Schedule, When
 from aotc.options import AUTO, ERROR, Options, asked_precision, measures
-from aotc.passes.fold import float_weights, fold_constants
+from aotc.passes.fold import float_weights, fold_constants, part_constants
 from aotc.passes.regions import everywhere
 from aotc.samples import measuring_feeds, read_feeds
 from aotc.sched import decide, decide_within, parse_limit
@@ -70,12 +70,12 @@ def with_float_weights(program: Program, o: Options) -> Program:
     """The Program whose ``float_weights`` are stored as such: all but where code shall be small, or
     those that a Schedule that is given does not compute."""
     given = given_schedule(o)
-    if given is not None and given.computes:
-        kept = given.computes
-        return everywhere(lambda p: fold_constants(p, grown=float_weights(p) - kept), program)
+    kept = frozenset(given.computes) if given is not None else frozenset()
+
+    def stored(p: Program) -> Program:
+        return part_constants(fold_constants(p, grown=float_weights(p) - kept))
     small = (o.optimize or (given.optimize if given else None)) == "size"
-    return program if small else everywhere(
-        lambda p: fold_constants(p, grown=float_weights(p)), program)
+    return program if small and not kept else everywhere(stored, program)
 
 
 def decided(program: Program, target: Target, o: Options, dims: Sequence[DimRange],

@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from aotc.ir.dtypes import DTYPES, Array, dtype_of, is_int
+from aotc.ir.dtypes import DTYPES, Array, dtype_of
 from aotc.ir.expr import Const, Expr, Guarded, Load, Sym, Var, loads, rewrite, walk
 from aotc.ir.library import LIBRARY
 from aotc.ir.program import (
@@ -55,10 +55,10 @@ def fold_constants(program: Program, limit_bytes: int = GROWTH,
 
 
 def float_weights(program: Program) -> frozenset[str]:
-    """Names of the computes that make f32 of as many constant integers for sums alone.  No sum of
-    floats reads weights as fast as stored ones, in the order in which it takes them: converted in
-    every call they are neither constants nor few bytes.  What is packed, several to a byte, stays
-    so."""
+    """Names of the computes that make f32 of as many constants of other types (integers, halves)
+    for sums alone, in bodies of regions too.  No sum of floats reads weights as fast as stored
+    ones, in the order in which it takes them: converted in every call they are neither constants
+    nor few bytes.  What is packed, several to a byte, stays so."""
     def as_many(b: str, out: str) -> bool:
         made = static_shape(program.shape(out))
         return made is not None and program.consts[b].size >= prod(made)
@@ -66,9 +66,26 @@ def float_weights(program: Program) -> frozenset[str]:
         s.out for s in program.steps if isinstance(s, Compute) and s.fold == "none"
         and len(s.outs) == 1 and program.buffers[s.out].dtype == "f32"
         and s.out not in program.results and set(s.inputs) <= program.consts.keys()
-        and any(is_int(program.dtype(b)) and as_many(b, s.out) for b in s.inputs)
-        and all(isinstance(r, Compute) and r.fold == "sum"
-                for r in program.consumers.get(s.out, ())))
+        and any(program.dtype(b) != "f32" and as_many(b, s.out) for b in s.inputs)
+        and _summed(program, s.out))
+
+
+def _summed(program: Program, name: str) -> bool:
+    """True if nothing reads a buffer but sums, those of bodies that capture it among them."""
+    def by(step: Step) -> bool:
+        if isinstance(step, Compute):
+            return step.fold == "sum"
+        return name not in _beside_bodies(step) and isinstance(step, Loop | Branch) and all(
+            _summed(body, name) for body in step.bodies)
+    return name not in program.outputs and all(map(by, program.consumers.get(name, ())))
+
+
+def _beside_bodies(step: Step) -> set[str]:
+    """What a region reads itself, whatever its bodies do."""
+    if isinstance(step, Loop):
+        return {s.start for s in step.states} | {e.whole for e in step.slices} | {
+            step.count, step.going}
+    return {step.cond} if isinstance(step, Branch) else set()
 
 
 def part_constants(program: Program) -> Program:
