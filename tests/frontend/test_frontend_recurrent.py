@@ -103,3 +103,20 @@ def test_other_activations_are_refused(names):
     model, _ = case("RNN", arrays("RNN", 2), dict(direction="bidirectional", activations=names))
     with pytest.raises(ModelError, match="activations .* 2 of Sigmoid, Tanh"):
         program_of(model)
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_states_are_zero_rather_than_tiny(op):
+    """Gates that are all but closed: what they leave is no subnormal number, which products of the
+    next round would be slow with, and nothing else differs.  Hidden states and cells."""
+    given = arrays(op, 1)
+    given[0] *= 20
+    given[1] *= np.linspace(0.1, 8, given[1].shape[1], dtype=np.float32)[None, :, None]
+    given[5] *= np.float32(1e-33)
+    if op == "RNN":  # bounded by nothing, and as small as what it reads
+        given[0][:, 1], given[3] = np.float32(1e-40), np.zeros_like(given[3])
+    model, feeds = case(op, given, {"activations": ["Relu"]} if op == "RNN" else {})
+    got = run(program_of(model), feeds)
+    same(got, by_onnxruntime(model, feeds))
+    for found in got:
+        assert not np.any((found != 0) & (np.abs(found) < 2.0 ** -100))

@@ -15,11 +15,12 @@ from aotc.frontend.ops.numeric.activations import activations
 from aotc.frontend.ops.numeric.byte_weights import ByteWeights, byte_weights, product
 from aotc.frontend.ops.numeric.ops_reduce import fold_axes
 from aotc.frontend.ops.tensors.ops_shape import concat
-from aotc.ir.expr import Axis, Const, Expr, Shape, Where, compare, maximum, minimum
+from aotc.ir.expr import Axis, Const, Expr, Shape, Unary, Where, compare, maximum, minimum
 from aotc.ir.program import static_shape
 
 OF_BYTES = "DynamicQuantizeLSTM"
 MAX_UNROLLED = 8  # steps: each is as much code again
+LEAST = 2.0 ** -100  # of a state that is not 0
 
 Part = Callable[[int, Index], Expr]  # the input's part of a gate
 # hidden states of all steps, [steps, 1, batch, hidden]; the last one, and cell state if it has one
@@ -116,7 +117,8 @@ def _gru_step(b: Builder, layer: Layer, part: Part, gates: Val, h: Val, c: Val |
         new = b.map(shape, lambda i: g(part(2, i) + b.at(reset, i) * b.at(
             gates, (i[0], i[1] + size * 2))), [gates], f"n{tag}")
     else:
-        kept = b.map(shape, lambda i: b.at(reset, i) * b.at(h, i), [h], f"kept{tag}")
+        kept = _normal(b, b.map(shape, lambda i: b.at(reset, i) * b.at(h, i), [h],
+                                f"kept{tag}"), f"kept{tag}")
         again = _state_part(b, layer, kept, f"again{tag}", layer.again, 2)
         new = b.map(shape, lambda i: g(part(2, i) + b.at(again, i)), [again], f"n{tag}")
     update = b.map(shape, lambda i: gate(0, i), [gates], f"z{tag}")
@@ -142,7 +144,7 @@ def _lstm_step(b: Builder, layer: Layer, part: Part, gates: Val, h: Val, c: Val 
         new = gate(f, 0, i, before)
         kept = const(1, layer.x.dtype) - new if coupled else gate(f, 2, i, before)
         return kept * b.at(before, i) + new * gate(g, 3, i)
-    after = b.map(shape, cell, [gates], f"c{tag}")
+    after = _normal(b, b.map(shape, cell, [gates], f"c{tag}"), f"c{tag}")
     return b.map(shape, lambda i: gate(f, 1, i, after) * out(b.at(after, i)), [after],
                  f"h{tag}"), after
 
@@ -303,12 +305,27 @@ def _step(b: Builder, layer: Layer, step: Advance, state: Sequence[Val], t: Expr
     before, cell = state[0], state[1] if len(state) > 1 else None
     gates = _state_part(b, layer, before, tag, layer.r)
     h, c = step(b, layer, part, gates, before, cell, tag)
+    h = _normal(b, h, f"h{tag}")
     shown, after = h, [h] if c is None else [h, c]
     if layer.lengths is not None:  # behind its end an entry keeps its state and shows zeros
         shown = _while(b, layer.lengths, t, h, None, f"shown{tag}")
         after = [_while(b, layer.lengths, t, new, old, f"kept{k}_{tag}")
                  for k, (new, old) in enumerate(zip(after, state))]
     return shown, after
+
+
+def _normal(b: Builder, v: Val, tag: str) -> Val:
+    """A state of f32 that is 0 where it is almost: gates that are all but closed leave subnormal
+    numbers, or such that a weight makes one of, and each takes a product of the next round a
+    hundred cycles for every vector of columns."""
+    if v.dtype != "f32":
+        return v
+    zero, least = const(0, "f32"), const(LEAST, "f32")
+
+    def body(i: Index) -> Expr:
+        x = b.at(v, i)
+        return Where(compare("lt", Unary("abs", x), least), zero, x)
+    return b.map(v.shape, body, [v], f"normal_{tag}")
 
 
 def _while(b: Builder, lengths: Val, t: Expr, new: Val, old: Val | None, tag: str) -> Val:
