@@ -10,6 +10,7 @@ have their epilogue once more for each tile.
 A call may have one row alone: one image of a free batch, whose recurrent layers and classifiers
 then meet their weights with a single row.  Half a tile of rows would compute it several times, and
 store it by the way that ragged tiles take; where that is worth the code, it has a tile of its own.
+A quarter of a tile, which sums in memory have, is as short as the multipliers' own delay.
 """
 
 from collections.abc import Mapping, Sequence
@@ -91,8 +92,16 @@ def _gains(inside: Sequence[Program], target: Target, g: Group,
                 share = work[a.stage] / max(1, sum(work)) / len(inside)
                 gains[name] += share * _saved(rows, a.mr)
                 if rows == 1:
-                    alone[name] += share * (1 - 1 / min(row_tails(a.mr, 1, asked[name]) or (1,)))
+                    alone[name] += share * _saved_alone(target, g.ukernel[name], asked[name])
     return gains, alone
+
+
+def _saved_alone(target: Target, row: str, written_out: bool) -> float:
+    """The share of a product's time that a tile for one row saves beside the smallest of the
+    others: sums too few to keep the multipliers busy take as long as those that do."""
+    tile, least = target.row(row).tile, target.tuning.chains
+    tails = row_tails(tile["mr"], 1, written_out) or (1,)
+    return 1 - max(least, tile["nv"]) / max(least, tails[0] * tile["nv"])
 
 
 def _saved(rows: int, mr: int) -> float:
