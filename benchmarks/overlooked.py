@@ -10,6 +10,9 @@ separator   blocks of Conv-TasNet over a signal of free length: pointwise and di
             convolutions along one axis, PReLU, norms over channels and time
 windows     two blocks of a Swin transformer over an image of free height and width: padded to whole
             windows, one of them shifted and masked
+reader      a CRNN that reads words: convolutions over one image of a free batch and width, two
+            bidirectional LSTMs of 256 over its columns, a linear layer, LogSoftmax
+closed      the same with larger weights: gates that are all but closed
 strings     a column of words and one of numbers: one-hot, scaled, a linear classifier
 """
 
@@ -253,6 +256,49 @@ def windows(width: int = 96) -> Case:
         "x": made.rng.standard_normal((1, 50, 64, width)).astype(np.float32)}
 
 
+def reader(spread: float = 0.0) -> Case:
+    """As exporters write it: states of zeros by the batch's extent, rows of both directions joined
+    by a Transpose and a Reshape.  spread: the deviation of weights (0: such that sums keep that of
+    what they add up)."""
+    rng, nodes, hidden, letters = np.random.default_rng(0), [], 256, 37
+    stored: dict[str, Any] = {"height": np.array([2]), "one": np.array([1]),
+                              "two": np.array([2]), "hidden": np.array([hidden]),
+                              "joined": np.array([0, 0, -1])}
+
+    def made(op: str, *inputs: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(op, inputs, [f"t{len(nodes)}"], **attributes))
+        return str(nodes[-1].output[0])
+
+    def weight(*shape: int) -> str:
+        name = f"w{len(stored)}"
+        scale = spread or 1 / np.sqrt(np.prod(shape[1:]))
+        stored[name] = (rng.standard_normal(shape) * scale).astype(np.float32)
+        return name
+
+    x, channels, flat = "x", 1, {"kernel_shape": [2, 2], "strides": [2, 1], "pads": [0, 1, 0, 1]}
+    square = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    for n, pool in ((32, square), (64, square), (128, None), (128, flat), (256, None), (256, flat)):
+        x = made("Relu", made("Conv", x, weight(n, channels, 3, 3), pads=[1] * 4))
+        x, channels = made("MaxPool", x, **pool) if pool else x, n
+    x = made("Relu", made("Conv", x, weight(channels, channels, 2, 2)))
+    x = made("Transpose", made("Squeeze", x, "height"), perm=[2, 0, 1])
+    for _ in range(2):
+        batch = made("Slice", made("Shape", x), "one", "two")
+        state = made("ConstantOfShape", made("Concat", "two", batch, "hidden", axis=0))
+        y = made("LSTM", x, weight(2, 4 * hidden, channels), weight(2, 4 * hidden, hidden),
+                 weight(2, 8 * hidden), "", state, state, hidden_size=hidden,
+                 direction="bidirectional")
+        x = made("Reshape", made("Transpose", y, perm=[0, 2, 1, 3]), "joined")
+        channels = 2 * hidden
+    x = made("LogSoftmax", made("MatMul", x, weight(channels, letters)), axis=2)
+    return _model(nodes, {"x": (F32, ["n", 1, 32, "width"])}, {x: (F32, ["steps", "n", letters])},
+                  stored), {"x": rng.standard_normal((1, 1, 32, 100)).astype(np.float32)}
+
+
+def closed() -> Case:
+    return reader(0.1)
+
+
 def strings() -> Case:
     rng, names = np.random.default_rng(0), [f"kind {k}" for k in range(40)]
     nodes = [helper.make_node("OneHotEncoder", ["word"], ["h"], domain="ai.onnx.ml",
@@ -272,7 +318,8 @@ def strings() -> Case:
 
 
 CASES: dict[str, Callable[[], Case]] = {
-    f.__name__: f for f in (forest, words, columns, taps, separator, windows, strings)}
+    f.__name__: f for f in (forest, words, columns, taps, separator, windows, reader, closed,
+                               strings)}
 
 
 def measured(case: Case, threads: int, rounds: int) -> dict[str, float]:
