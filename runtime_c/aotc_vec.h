@@ -45,6 +45,14 @@ typedef int32_t aotc_vm;
 #define AOTC_PREFETCH_FAR(p, i) ((void)(p))
 #endif
 
+/* Before a loop of a constant length over an array of vectors: the compiler writes it out, and what
+ * the array holds stands in registers.  At -O1 some keep such arrays in memory, which is slow. */
+#if defined(__GNUC__)
+#define AOTC_UNROLL _Pragma("GCC unroll 32")
+#else
+#define AOTC_UNROLL
+#endif
+
 /* ------------------------------------------------------------------ memory */
 
 AOTC_INLINE aotc_vf aotc_splat(float x)

@@ -171,7 +171,7 @@ def test_what_an_epilogue_reads_is_fetched_before_the_sums(columns, target):
         assert all(any(0 <= c - x < 16 for x in found) for c in range(first, last + 1))
         if columns % 16:  # lines may begin anywhere
             assert last in found
-    assert text.index("AOTC_PREFETCH(t_r") < text.index("sum0_0 = aotc_fma")
+    assert text.index("AOTC_PREFETCH(t_r") < text.index("sum[i][j] = aotc_fma")
 
 
 def test_short_sums_fetch_nothing():
@@ -206,7 +206,8 @@ def test_a_sum_needs_no_register_of_its_columns(rows, row, at):
     matmul(m, "y", "x", "w")
     text = text_of(m.done("y"), get_target("x86-64-v4"))
     assert f"contraction_f32_{row}" in text
-    assert ("aotc_fma_at(x, p0 + 48, sum6_3)" in text) == at and ("const aotc_vf b3" in text) != at
+    assert ("aotc_fma_at(x, p0 + j * 16, sum[i][j])" in text) == at
+    assert f"aotc_vf columns[{3 if at else 4}];" in text
 
 
 # what says nothing: an offset of 0, a block around one store, an empty comment, empty lines, a name

@@ -1,6 +1,5 @@
-"""The names and places in a register tile of sums, for the templates of contractions."""
+"""What the templates of register tiles say of operands and places."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,18 +11,6 @@ from aotc.target.base import TILE_STEPS, operands
 COUNTED = {1: "kc", 2: "pairs", 4: "fours"}
 # of a matrix tile: rows, and columns; bytes of a column in a step of the sum; of a cache line
 SIDE, STEP_BYTES, LINE = 16, 64, 64
-
-
-@dataclass(frozen=True)
-class Column:
-    """One vector of columns: the C variable, where it starts at a step of the sum, and the variable
-    that adds up its elements, if there is one.  in_memory: no register is left for it; every
-    multiplication reads it again."""
-
-    name: str
-    at: int
-    total: str = ""
-    in_memory: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,44 +50,18 @@ INTEGERS = {
 
 
 @dataclass(frozen=True)
-class Sum:
-    """One accumulator: the C variable, its vector of columns, its place in a tile in memory."""
+class RegisterTile:
+    """The sums of ``mr`` rows by ``nv`` vectors of ``lanes`` columns.  element: C text of that of
+    row ``i`` at a step ``k0`` of the sum; rows: of the pointers that it calls ``a_rows``, inside
+    the loop over taps; reread: vectors of columns, the last ones, for which no register is left:
+    every multiplication reads them again."""
 
-    name: str
-    column: Column
-    at: int
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row: the C variable of its pointer, the pointer's C text inside the loop over taps,
-    its element at a step of the sum, its accumulators."""
-
-    name: str
-    pointer: str
-    element: str
-    sums: tuple[Sum, ...]
-
-
-def register_tile(mr: int, nv: int, lanes: int, pointers: Sequence[str] | None = None,
-                  step: str = "", reread: int = 0) -> tuple[Row, ...]:
-    """Rows of a tile of ``mr`` rows and ``nv`` vectors.  pointers: C text of one per row, without
-    it those of the micro-kernel's argument; step: C text of the elements between steps of the sum,
-    "" for neighbours; reread: vectors of columns, the last ones, that have no register."""
-    columns = tuple(Column(f"b{j}", j * lanes, in_memory=j >= nv - reread) for j in range(nv))
-    pointers = pointers or tuple(f"a[{i}]" for i in range(mr))
-    at = f"k0 * {step}" if step else "k0"
-    return tuple(Row(f"row{i}", p, f"row{i}[{at}]", tuple(
-        Sum(f"sum{i}_{j}", c, (i * nv + j) * lanes) for j, c in enumerate(columns)))
-        for i, p in enumerate(pointers))
-
-
-def dot_tile(mr: int, nv: int, lanes: int, step: int) -> tuple[Row, ...]:
-    """The same of narrow products, whose columns are ``step`` elements each."""
-    columns = tuple(Column(f"b{j}", step * j * lanes, f"s{j}") for j in range(nv))
-    return tuple(Row(f"a{i}", f"a[{i}]", f"a{i} + k", tuple(
-        Sum(f"c{i}_{j}", c, (i * nv + j) * lanes) for j, c in enumerate(columns)))
-        for i in range(mr))
+    mr: int
+    nv: int
+    lanes: int
+    element: str = ""
+    rows: tuple[str, ...] = ()
+    reread: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from aotc.emit.c.register_tile import (
     COUNTED,
     INTEGERS,
     Elements,
+    RegisterTile,
     byte_words,
-    dot_tile,
-    register_tile,
     tile_words,
 )
 from aotc.emit.c.scalars import CONDITION, Scalars
@@ -155,7 +154,7 @@ class Writer(LaneWriter):
                 f"{', '.join(tail)}, acc_tile);"]
 
     def _tile_in_place(self, s: Tile) -> list[str]:
-        """The sums in named vectors."""
+        """The sums in an array of vectors."""
         say, block = self.env["dialect"], Scalars(self.env, self.names)
         params = ukernel_name(s, say)[1]
         if s.rows:
@@ -166,10 +165,11 @@ class Writer(LaneWriter):
             at = [plus(f"tap0 * {s.mr}", i) if s.many_taps else f"{i}" for i in range(s.summed)]
             rows = [f"a_row[{x}]{first}" for x in at]
         one = s.taps == Const(1)
-        step = "" if params["unit"] else c_index(s.step, 13)
+        step = "" if params["unit"] else f" * {c_index(s.step, 13)}"
         ahead = self._argument(s) if s.ahead else ["", ""]
         sums: dict[str, Any] = {
-            "tile": register_tile(s.summed, s.nv, s.lanes, rows, step, s.reread),
+            "tile": RegisterTile(
+                s.summed, s.nv, s.lanes, f"a_rows[i][k0{step}]", tuple(rows), s.reread),
             "masked": params["masked"], "column": params["column"],
             "taps": "" if one else c_index(s.taps, 11), "kc": c_index(s.kc, 11),
             "ldb": c_index(s.ldb, 0),
@@ -190,17 +190,16 @@ class Writer(LaneWriter):
 
     def tile_sums(self, s: TileSums) -> list[str]:
         at = self.env["buffer"](s.point)
-        tile = register_tile(s.mr, s.nv, s.lanes)
-        if s.what == "join":
-            return [f"{x.name} += aotc_load({plus(at, x.at)});" for row in tile for x in row.sums]
-        return [f"aotc_store({plus(at, x.at)}, {x.name});" for row in tile for x in row.sums]
+        tile = RegisterTile(s.mr, s.nv, s.lanes)
+        sums = _sums(self.env["dialect"])
+        return str(getattr(sums, s.what)(tile, at)).rstrip("\n").split("\n")
 
     def vector(self, s: Vector) -> list[str]:
         """C lines of what is done with one vector of columns."""
         s = _named_by_first(_sums_by_first(s))
         name, say = s.axis.name, self.env["dialect"]
         lanes = Lanes(s.axis, say, str(s.live) if s.live else "",
-                      {v: v.name for v in s.sums}, sums=True)
+                      {v: _in_array(v.name) for v in s.sums}, sums=True)
         used = s.axis != s.first and name in names_in(s.body)
         lines = [f"const int64_t {name} = {c_index(s.first, 0)};"] if used else []
         self.lanes = lanes
@@ -210,6 +209,17 @@ class Writer(LaneWriter):
 
     def call(self, s: Call) -> list[str]:
         return call_lines(s, self.env, self.names)
+
+
+def _sums(say: Any) -> Any:
+    """The macros about sums in an array."""
+    return environment(say.folder).get_template("contraction_sums.j2").module
+
+
+def _in_array(name: str) -> str:
+    """C text of the sums of a row and a vector of columns."""
+    i, j = name.removeprefix("sum").split("_")
+    return f"sum[{i}][{j}]"
 
 
 def _sums_by_first(s: Vector) -> Vector:
@@ -268,29 +278,23 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
         "_parts" if s.part else "") + column.suffix
     name += (f"_{s.live}rows" if s.live else "") + (f"_reread{s.reread}" if s.reread else "") + (
         f"_unroll{s.unroll}" if s.unroll > 1 else "")
-    params = {"mr": s.mr, "summed": s.summed, "nr": s.nv * s.lanes, "unit": unit, "masked": masked,
-              "unroll": s.unroll}
+    params = {"mr": s.mr, "nv": s.nv, "lanes": s.lanes, "nr": s.nv * s.lanes, "unit": unit,
+              "summed": s.summed, "masked": masked, "unroll": s.unroll}
     dots, g = dot_step(s.dtypes[0]), s.grouping
     if g is not None:
         name += f"_{g.bits}bits{g.size}_{g.planes}" + ("_zeros" if g.zeros else "")
-        tile = dot_tile(s.mr, s.nv, s.lanes, dots) if dots > 1 else register_tile(
-            s.mr, s.nv, s.lanes)
-        panel = PanelPlaces.of(g, s.nv * s.lanes, dots)
-        return name, params | {"tile": tile, "grouping": g, "panel": panel,
+        return name, params | {"grouping": g, "panel": PanelPlaces.of(g, s.nv * s.lanes, dots),
                                "counted": COUNTED[dots], "integers": INTEGERS.get(s.dtypes[0])}
     if dots > 1:
         if s.template == TILES:
             return name, params | tile_words(s.mr, s.nv * s.lanes, s.dtypes)
-        tile, step = dot_tile(s.mr, s.nv, s.lanes, dots), dots * s.nv * s.lanes
-        return name, params | {"tile": tile, "step": step} | byte_words(
-            s.dtypes[0], s.template == MOVED)
+        return name, params | byte_words(s.dtypes[0], s.template == MOVED)
     name += "_alone" if say.vectors.prefetches and not fetches else ""
-    first = "k_lo" if unit else "k_lo * ak"
+    step = "k_lo + k0" if s.part else "k0"
+    step = step if unit else f"({step}) * ak" if s.part else f"{step} * ak"
     return name, params | {
-        "part": s.part, "column": column, "fetches": fetches, "tile": register_tile(
-            s.summed, s.nv, s.lanes,
-            tuple(f"a[{i}] + {first}" for i in range(s.summed)) if s.part else
-            None, "" if unit else "ak", s.reread)}
+        "part": s.part, "column": column, "fetches": fetches,
+        "tile": RegisterTile(s.summed, s.nv, s.lanes, f"a[i][{step}]", reread=s.reread)}
 
 
 __all__ = ["Writer", "ukernel_name"]

@@ -20,14 +20,15 @@ from aotc.ir.statements import (
 
 # locals of the generated kernels, and what their statements call
 LOCALS = frozenset("""
-    f frame begin end worker tile step next slot i l vl rows live acc acc_tile a_row b_col
+    f frame begin end worker tile step next slot i l vl rows live acc acc_tile sum columns a_row
+    a_rows b_col
     b_next ahead n0 m0 turn0 sums_at k_lo panel x NAN INFINITY isinf isnan exp expf log logf erf
     erff tanh tanhf sin sinf cos cosf tan tanf asin asinf acos acosf atan atanf sinh sinhf cosh
     coshf asinh asinhf acosh acoshf atanh atanhf sqrt sqrtf floor floorf ceil ceilf fmod fmodf
     pow powf fabs fabsf nearbyint nearbyintf
 """.split())
 # fresh names (s1, acc2), work items, buffers, the runtime's names, C's types
-_TAKEN = re.compile(r"([bkpsvgmxn]|acc|at|left|next|row|tap|parts?)\d+|sum\d+_\d+|(in|[dey])_\d+"
+_TAKEN = re.compile(r"([bkpsvgmxn]|acc|at|left|next|row|tap|parts?)\d+|(in|[dey])_\d+"
                     r"|tile_\d+"
                     r"|(piece|digits?|place|later|line|element|total|same|bound)\d+"
                     r"|[ts]_\w+|aotc_\w+|u?int\d*_t|U?INT\w*")
