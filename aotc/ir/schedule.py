@@ -49,8 +49,6 @@ Loops = dict[str, Any]  # a stage's choices: names and numbers, each as its row 
 # How a stage's statements are written: what a Schedule may say beyond a row's own choices.
 #
 #     order           "columns": panels of columns are the outermost loop of a product; "rows"
-#     sums            "registers": a tile's sums stand where they are used; "memory": a micro-kernel
-#                     leaves them in an array
 #     apart           1: the stage has a function of its own beside others of its kernel
 #     fetch_epilogue  1: what an epilogue reads and stores is fetched before its tile's sums
 #     fetch_panel     1: row tiles fetch the next panel of columns
@@ -88,16 +86,16 @@ When = dict[str, tuple[int, int | None]]  # symbol -> lowest and highest extent;
 
 # choice -> its texts, or the least and the largest number
 CHOICES: dict[str, tuple[str, ...] | tuple[int, int]] = {
-    "order": ("columns", "rows"), "sums": ("registers", "memory"), "apart": (0, 1),
-    "fetch_epilogue": (0, 1), "fetch_panel": (0, 1), "fetch_tiles": (0, 64),
-    "fetch_rows": (0, 1024), "tails": (0, 2), "reread": (0, 8), "unroll": (1, 8),
+    "order": ("columns", "rows"), "apart": (0, 1), "fetch_epilogue": (0, 1),
+    "fetch_panel": (0, 1), "fetch_tiles": (0, 64), "fetch_rows": (0, 1024), "tails": (0, 2),
+    "reread": (0, 8), "unroll": (1, 8),
     "registers": (1, 8), "block_registers": (1, 8), "copied_run": (1, 1 << 12),
     "quotients": (0, 1), "lookup_rows": (0, 1024), "lookup_lines": (1, 1024),
     "columns": (1, 16), "ahead": (0, 1 << 20),
     "stages": (1, 8), "a_fetch": ("copy", "value"), "a_width": (1, 4), "a_along": ("sum", "rows"),
     "b_fetch": ("copy", "value"), "b_width": (1, 4), "b_along": ("columns", "sum"),
     "team": (1, 32)}
-PRODUCT = ("order", "sums", "apart", "fetch_epilogue", "fetch_panel", "fetch_tiles", "fetch_rows",
+PRODUCT = ("order", "apart", "fetch_epilogue", "fetch_panel", "fetch_tiles", "fetch_rows",
            "tails", "reread", "unroll", "registers")
 LOOKUPS = ("lookup_rows", "lookup_lines")
 NEST = ("quotients", *LOOKUPS, "registers")

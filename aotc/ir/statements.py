@@ -36,6 +36,7 @@ NEXT, SLOT = Axis(f"{OWN}next", Const(1 << 40)), Axis(f"{OWN}slot", Const(2))
 # how many workers a call has; deciders that ask a machine count with its own
 WORKERS = Sym(f"{OWN}workers", 1, 1 << 16, usual=2)
 ACC_TILE = f"{OWN}acc_tile"  # the array with the sums of a register tile
+SUMS = f"{OWN}sum"  # the same in registers, [row][column]
 
 
 class Stmt:
@@ -73,6 +74,7 @@ class For(Stmt):
 
     kind "lanes": values side by side in the lanes of vectors, each of ``group`` registers where the
     length of vectors is not fixed; ``narrow``: the last vectors in as few registers as hold them.
+    kind "tile": rows, or vectors of columns, of a register tile, which are written out.
     ``step``: the axis takes every so-many-th value (of lanes: the first of ``width`` lanes does)
     and the body stands for those up to the next (it names them by ``axis + u``); ``rest`` is done
     for each value that no whole step is left for.  ``note``: for readers.

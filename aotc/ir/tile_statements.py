@@ -4,7 +4,7 @@ follows them vector by vector."""
 from dataclasses import dataclass
 
 from aotc.ir.dtypes import DTYPES, HALF
-from aotc.ir.expr import Axis, Expr, Var, show
+from aotc.ir.expr import Axis, Expr, show
 from aotc.ir.numbers.byte_panels import LANE
 from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.simplify import simplify
@@ -152,10 +152,10 @@ class Tile(Stmt):
     of the sum that are summed by themselves before they join the rest (0: it runs whole).  ahead:
     (a Point and elements from it on that this tile fetches, elements per step), start: the place
     of what every row's sums start from.  in_place: the sums stay in registers
-    (``~sumI_J``), with ``many_taps`` those of a table of all taps; else they are in the array
-    ``~acc_tile``.  grouping: how bytes of B hold weights (None: they are elements).  unit: of the
-    machine, which computes them ("": a micro-kernel does).  reread: vectors of B, the last ones,
-    that every multiply-add reads again; unroll: steps of the sum that are written out."""
+    (the array ``~sum``), with ``many_taps`` those of a table of all taps; else they are in the
+    array ``~acc_tile``.  grouping: how bytes of B hold weights (None: they are elements).  unit: of
+    the machine, which computes them ("": a micro-kernel does).  reread: vectors of B, the last
+    ones, that every multiply-add reads again; unroll: steps of the sum that are written out."""
 
     BUFFERS = ("b",)
     row: str
@@ -217,16 +217,15 @@ class TileSums(Stmt):
 
 @dataclass(frozen=True)
 class Vector(Stmt):
-    """``body`` for one vector of ``lanes``: values of ``axis`` from ``first`` on, ``live`` of them
-    (0: all).  ``sums`` are vectors that stand in registers."""
+    """``body`` for one vector of ``lanes``: values of ``axis`` from ``first`` on, at most ``live``
+    of them (None: all)."""
 
     axis: Axis
     first: Expr
     lanes: int
-    live: int
-    sums: tuple[Var, ...]
+    live: Expr | None
     body: Body
 
     def lines(self) -> list[str]:
-        live = f", {self.live} of them" if self.live else ""
+        live = f", {show(self.live)} of them" if self.live is not None else ""
         return [f"vector {self.axis} from {show(self.first)}{live}", *text_of(self.body)]

@@ -24,6 +24,7 @@ from aotc.ir.plan import Call, Contract, Kernel, Plan, turn_items
 from aotc.ir.program import neutral
 from aotc.ir.statements import (
     OWN,
+    SUMS,
     TILE,
     WORKERS,
     Accumulate,
@@ -138,6 +139,8 @@ class _Run(TileRuns):
     def _own(self, e: Axis | Var | Load, guard: Guard) -> Array:
         if isinstance(e, Load):
             index = self.value(e.index[0], guard)
+            if e.buffer == SUMS:
+                return self.sum_read(index, self.value(e.index[1], guard))
             if e.buffer.startswith(OWN):
                 return self.local_read(e.buffer, index)
             return self.memory.read(e.buffer, index, guard.mask)
@@ -231,11 +234,11 @@ class _Run(TileRuns):
         self.body(s.body)
 
     def vector(self, s: Vector) -> None:
-        lanes = s.live or s.lanes
-        at = self.now(s.first) + np.arange(lanes).reshape(-1, *[1] * len(self.shape))
-        for v in s.sums:
-            self.names[v.name] = self.sums_of(v, lanes, s.lanes)
-        self.inside((lanes,), None, lambda: self._bound(s.axis, at, s.body))
+        lane = np.arange(s.lanes).reshape(-1, *[1] * len(self.shape))
+        live = None if s.live is None else np.broadcast_to(
+            lane < self.now(s.live), (s.lanes, *self.shape))
+        at = self.now(s.first) + lane
+        self.inside((s.lanes,), live, lambda: self._bound(s.axis, at, s.body))
 
     # ------------------------------------------------------------ names and folds
 

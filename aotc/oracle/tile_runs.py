@@ -38,7 +38,7 @@ class TileRuns(Values):
         self.locals: dict[str, Array] = {}
         self.points: dict[str, Place] = {}
         self.table: tuple[str, Array, Array | None, str] | None = None
-        self.sums = np.zeros(())
+        self.sums: Array = np.zeros(())
 
     def alloc(self, s: Alloc) -> None:
         """An array of which nothing is known yet."""
@@ -237,10 +237,10 @@ class TileRuns(Values):
             before = self._live(buffer, at, None).reshape(self.sums.shape)
             self.sums = self.sums + before
 
-    def sums_of(self, v: Var, live: int, lanes: int) -> Array:
-        """The lanes of the sums that a variable names, ``~sumI_J``."""
-        i, j = map(int, v.name.removeprefix(f"{OWN}sum").split("_"))
-        found: Array = self.sums[i, j * lanes:j * lanes + live]
+    def sum_read(self, row: Array, column: Array) -> Array:
+        """Elements of the sums in registers, each of what runs side by side from its own."""
+        inner: list[Array] = list(np.ogrid[tuple(slice(n) for n in self.sums.shape[2:])])
+        found: Array = self.sums[(*np.broadcast_arrays(row, column), *inner)]
         return found
 
 

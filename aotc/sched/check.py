@@ -11,7 +11,7 @@ from aotc.ir.program import Branch, LibCall, Loop, Program
 from aotc.ir.schedule import REUSE, Group, Schedule, writing_faults
 from aotc.ir.simplify import same, simplify, upper
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.choices import choices_of, row_faults, sums_faults
+from aotc.sched.choices import choices_of, row_faults
 from aotc.sched.choose.loops import called_buffers, lane_nest
 from aotc.sched.choose.precision import precision_faults
 from aotc.sched.choose.slices import slice_faults
@@ -325,7 +325,6 @@ def _stage(program, schedule, target, g, s, box):
     faults = [f"{where}: loops has {x!r}; {name} takes {', '.join(choices) or 'nothing'}"
               for x in loops if x not in choices]
     faults += [f"{where}: {f}" for f in writing_faults(loops) + row_faults(row, loops)]
-    faults += [f"{where}: {f}" for f in sums_faults(target, g, s, row)]
     faults += slice_faults(target, g, s, factors_for(s, loops.get("lanes")), row)
     if row.category == "loops":
         return faults

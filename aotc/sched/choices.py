@@ -1,6 +1,5 @@
 """What a Schedule may say of a stage's loops."""
 
-from aotc.ir.expr import Const
 from aotc.ir.schedule import (
     CHOICES,
     FETCHES,
@@ -13,8 +12,6 @@ from aotc.ir.schedule import (
     Group,
     Loops,
 )
-from aotc.ir.simplify import upper
-from aotc.sched.model.stages import Stage
 from aotc.target.base import Target, Ukernel
 
 # by the category of its row: on machines whose work items are one thread's, and where threads
@@ -59,23 +56,4 @@ def row_faults(row: Ukernel, loops: Loops) -> list[str]:
                      not in ways and loops[key] in CHOICES[key]]
 
 
-def sums_faults(target: Target, g: Group, s: Stage, row: Ukernel) -> list[str]:
-    """Why the sums of a stage cannot stand where its ``loops`` say."""
-    where, sliced = g.loops.get(s.name, {}).get("sums"), _in_slices(g, s, row)
-    if where == "memory" and sliced:
-        return ["sums in slices stand in registers; remove sums or split"]
-    if where == "registers" and not target.vectors.tiles and not sliced:
-        return [f"{target.name} has no sums in registers; sums: memory"]
-    return []
-
-
-def _in_slices(g: Group, s: Stage, row: Ukernel) -> bool:
-    """True if a product's sums are cut into slices: its ``split`` is shorter than an axis, or each
-    of several taps is one."""
-    split = g.split.get(s.name, {})
-    taps = any(r.name not in split and r.extent != Const(1) for r in s.raxes)
-    return any((upper(r.extent) or n + 1) > n for r in s.raxes if (n := split.get(r.name))) or (
-        bool(split) and taps and "unit" not in row.tile)
-
-
-__all__ = ["choices_of", "row_faults", "sums_faults"]
+__all__ = ["choices_of", "row_faults"]

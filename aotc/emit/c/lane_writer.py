@@ -14,9 +14,11 @@ from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES, INDEX
-from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Var, Where
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Var, Where, as_expr
+from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
     ACC_TILE,
+    SUMS,
     Accumulate,
     Box,
     Copy,
@@ -114,6 +116,12 @@ class LaneWriter(ScalarWriter):
         """A vector that is loaded; a scalar where it is the same in all lanes and the dialect takes
         those; the sums of a tile in memory, of which there are whole vectors."""
         name, say = var.name, lanes.say
+        if load.buffer == SUMS:
+            i, column = load.index
+            lanes.names[var] = (f"sum[{c_index(i, 0)}]"
+                                f"[{c_index(simplify(as_expr(column) // say.lanes), 0)}]")
+            lanes.sums = True
+            return []
         if load.buffer == ACC_TILE:
             at = f"{self.env['buffer'](load.buffer)} + {c_index(load.index[0], 13)}"
             lanes.names[var] = name = self.names.fresh("acc")

@@ -104,7 +104,8 @@ class ScalarWriter:
     def loop(self, s: For) -> list[str]:
         note = f" /* {s.note} */" if s.note else ""
         if s.step == 1:
-            return loop(Range(s.axis, s.lo, s.hi), self.inside(s.body), note)
+            head, *rest = loop(Range(s.axis, s.lo, s.hi), self.inside(s.body), note)
+            return [f"AOTC_UNROLL {head}" if s.kind == "tile" else head, *rest]
         name, lo, hi = s.axis.name, c_index(s.lo, 0), c_index(s.hi, 11)
         body = indent(self.inside(s.body))
         if not s.rest:

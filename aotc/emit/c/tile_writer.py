@@ -19,11 +19,11 @@ from aotc.emit.text.cexpr import c_index, c_size, constant, plus
 from aotc.emit.text.dialect import environment
 from aotc.ir.contents import names_in, substituted, with_expressions
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Const, Expr, Load, rewrite, substitute
+from aotc.ir.expr import Axis, Const, Expr, Load, as_expr, rewrite, substitute
 from aotc.ir.numbers.byte_panels import PanelPlaces
 from aotc.ir.plan import Call
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import ACC_TILE, OWN, Alloc, Box, Fill, Range, Scope
+from aotc.ir.statements import ACC_TILE, OWN, SUMS, Alloc, Box, Fill, Range, Scope
 from aotc.ir.tile_statements import (
     Expand,
     Pack,
@@ -198,14 +198,18 @@ class Writer(LaneWriter):
         """C lines of what is done with one vector of columns."""
         s = _named_by_first(_sums_by_first(s))
         name, say = s.axis.name, self.env["dialect"]
-        lanes = Lanes(s.axis, say, str(s.live) if s.live else "",
-                      {v: _in_array(v.name) for v in s.sums}, sums=True)
+        count, head = "", list[str]()
+        if s.live is not None:
+            count = c_index(s.live, 0)
+            if not isinstance(s.live, Const):
+                head, count = [f"const int64_t left = {count};"], "left"
+        lanes = Lanes(s.axis, say, count)
         used = s.axis != s.first and name in names_in(s.body)
         lines = [f"const int64_t {name} = {c_index(s.first, 0)};"] if used else []
         self.lanes = lanes
         lines += self.body(s.body) if lines else self.inside(s.body)
         self.lanes = None
-        return Block(lines)
+        return Block([*head, *lines])
 
     def call(self, s: Call) -> list[str]:
         return call_lines(s, self.env, self.names)
@@ -216,20 +220,14 @@ def _sums(say: Any) -> Any:
     return environment(say.folder).get_template("contraction_sums.j2").module
 
 
-def _in_array(name: str) -> str:
-    """C text of the sums of a row and a vector of columns."""
-    i, j = name.removeprefix("sum").split("_")
-    return f"sum[{i}][{j}]"
-
-
 def _sums_by_first(s: Vector) -> Vector:
-    """The Vector with sums in memory, of which whole vectors are loaded, at its first column."""
+    """The Vector with its sums, of which whole vectors are taken, at its first column."""
     first: dict[Expr, Expr] = {s.axis: s.first}
 
     def placed(e: Expr) -> Expr | None:
-        if not isinstance(e, Load) or e.buffer != ACC_TILE:
+        if not isinstance(e, Load) or e.buffer not in (ACC_TILE, SUMS):
             return None
-        return replace(e, index=(simplify(substitute(e.index[0], first)),))
+        return replace(e, index=tuple(simplify(substitute(as_expr(i), first)) for i in e.index))
 
     return replace(s, body=with_expressions(s.body, lambda e: rewrite(e, placed)))
 

@@ -20,8 +20,8 @@ from aotc.ir.statements import (
 
 # locals of the generated kernels, and what their statements call
 LOCALS = frozenset("""
-    f frame begin end worker tile step next slot i l vl rows live acc acc_tile sum columns a_row
-    a_rows b_col
+    f frame begin end worker tile step next slot i j l vl rows live acc acc_tile sum columns a_row
+    a_rows b_col left
     b_next ahead n0 m0 turn0 sums_at k_lo panel x NAN INFINITY isinf isnan exp expf log logf erf
     erff tanh tanhf sin sinf cos cosf tan tanf asin asinf acos acosf atan atanf sinh sinhf cosh
     coshf asinh asinhf acosh acoshf atanh atanhf sqrt sqrtf floor floorf ceil ceilf fmod fmodf

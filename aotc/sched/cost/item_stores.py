@@ -40,7 +40,7 @@ class StoredBytes:
     def now(self, e: Expr) -> Array:
         return self.by(self.names, e)
 
-    def of(self, body: Body, live: Array, each: int = 1) -> Array:
+    def of(self, body: Body, live: Array, each: Array | int = 1) -> Array:
         """``each``: elements of a store, a vector's."""
         total = np.zeros(len(live), np.int64)
         for n, s in enumerate(body):
@@ -58,12 +58,15 @@ class StoredBytes:
             elif isinstance(s, _STORES):
                 total += np.where(live, self._stored(s, each), 0)
             else:
-                width = (s.live or s.lanes) if isinstance(s, Vector) else each
+                width = self._width(s) if isinstance(s, Vector) else each
                 for _, inner in bodies(s):
                     total += self.of(inner, live, width)
         return total
 
-    def _stored(self, s: Stmt, each: int) -> Array | int:
+    def _width(self, s: Vector) -> Array | int:
+        return s.lanes if s.live is None else np.clip(self.now(s.live), 0, s.lanes)
+
+    def _stored(self, s: Stmt, each: Array | int) -> Array | int:
         """What one statement stores."""
         if isinstance(s, Store):
             return sum(self._put(p) * each for p in s.puts)
@@ -88,7 +91,7 @@ class StoredBytes:
         near = buffer in self.near and not buffer.startswith(OWN)
         return DTYPES[dtype].size if near else 0
 
-    def _loop(self, s: For, live: Array, each: int) -> Array:
+    def _loop(self, s: For, live: Array, each: Array | int) -> Array:
         lo, hi = self.now(s.lo), self.now(s.hi)
         span = np.where(live, np.maximum(hi - lo, 0), 0)
         turns, width = -(-span // s.step), s.width if s.kind == "lanes" and s.step > 1 else each

@@ -29,7 +29,7 @@ from aotc.sched.expand.fetches import (
     share,
     unguarded_loads,
 )
-from aotc.sched.expand.in_place import one_tap, plain_rows, steps_written
+from aotc.sched.expand.in_place import one_tap, plain_rows, steps_written, written_out
 from aotc.sched.expand.making import Making
 from aotc.sched.expand.nests import lanes, loops, registers_of
 from aotc.sched.expand.row_tails import tiles_by_rows
@@ -43,7 +43,7 @@ def expand_contract(c: Contract, making: Making) -> Body:
     """The statements of a Contract, its rows and columns in register tiles."""
     at, dots = TileLoops(c), is_narrow(c.dtypes)
     stored, start, turn, flush = _as_stored(c, at, making)
-    in_place = not dots and making.how(c, "sums") == "registers"
+    in_place = not dots and written_out(stored, making)
     plain = in_place and plain_rows(c) and not c.unit
     fetched = () if dots else fetches(c, at, making, plain)
     sizes = dot_sizes(c) if dots else _sizes(c, at)
@@ -66,11 +66,6 @@ def expand_contract(c: Contract, making: Making) -> Body:
         body = column_loop((*panel, *count, *turn, *row_loop((*rows, *call, *flush))))
     first = (Let(at.rows, c.row_count), *pad_row(c), *(() if dots else share(c, at, making)))
     return loops(c.outer, (*first, *at.in_slices(body)))
-
-
-def stored_contract(c: Contract, making: Making) -> Contract:
-    """The Contract as its results are stored, which says where its sums may stand."""
-    return _as_stored(c, TileLoops(c), making)[0]
 
 
 def _as_stored(c: Contract, at: TileLoops, making: Making) -> tuple[
@@ -226,4 +221,4 @@ def _started(c: Contract, at: TileLoops,
         load.index[0], {lane: at.n0})))
 
 
-__all__ = ["MADE", "expand_contract", "packs_lanes", "stored_contract"]
+__all__ = ["MADE", "expand_contract", "packs_lanes"]

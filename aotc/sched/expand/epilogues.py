@@ -1,12 +1,12 @@
 """What follows the sums of a register tile: from registers, where each accumulator is stored as it
 stands, or from memory, row by row.
 
-Full tiles store straight from registers.  Tiles at the edges (rows or columns that do not exist) go
-through memory and the loops of every other epilogue; what no row moves (a bias) is loaded once per
-vector of columns.
+From registers the loops over rows and vectors of columns are written out by the compiler; rows and
+columns that do not exist are left out.  What no row moves (a bias) is loaded once per vector of
+columns.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from aotc.ir.contents import names_in
@@ -18,7 +18,6 @@ from aotc.ir.expr import (
     Load,
     Unary,
     Var,
-    all_of,
     axes_of,
     minimum,
     substitute,
@@ -30,6 +29,7 @@ from aotc.ir.statements import (
     ACC_TILE,
     FIRST,
     OWN,
+    SUMS,
     Alloc,
     Body,
     Box,
@@ -38,7 +38,6 @@ from aotc.ir.statements import (
     Let,
     Put,
     Range,
-    Scope,
     Stmt,
     Store,
 )
@@ -47,7 +46,7 @@ from aotc.sched.expand.fetches import unguarded_loads
 from aotc.sched.expand.in_place import in_registers, plain_rows
 from aotc.sched.expand.making import Making
 from aotc.sched.expand.nests import lanes
-from aotc.sched.expand.tile_loops import TileLoops, sum_var
+from aotc.sched.expand.tile_loops import TileLoops
 
 _SUMS_AT = f"{OWN}sums_at"
 _POLYNOMIALS = ("exp", "log", "erf", "tanh", "sin", "cos")
@@ -97,7 +96,7 @@ def _beside(c: Contract, at: TileLoops, making: Making, rows: For) -> Body:
             before += same
             each += [Let(acc, Load(ACC_TILE, (simplify(rows.axis * at.nr + lane + j - at.n0),),
                                    acc.dtype)), Store(puts)]
-        out.append(Vector(lane, simplify(at.n0 + first * c.lanes), c.lanes, 0, (),
+        out.append(Vector(lane, simplify(at.n0 + first * c.lanes), c.lanes, None,
                           (*before, replace(rows, body=tuple(each)))))
     return tuple(out)
 
@@ -120,49 +119,58 @@ def from_registers(c: Contract, at: TileLoops, making: Making) -> Body:
 
 def _stored(c: Contract, at: TileLoops, making: Making) -> Body:
     """The epilogue of one tile: from registers where that is possible."""
-    counts, whole_columns = _live(c)
-    registers = in_registers(c, making)
-    stores = [_vector(c, at, making, j, live) for j, live in enumerate(counts)
-              if live is not None and registers]
-    conditions: list[Expr] = [] if "rows" in c.whole else [
-        Binary("le", at.m0 + c.mr, at.rows)]
-    conditions += [] if whole_columns else [Binary("le", at.n0 + at.nr, c.n.hi)]
-    full = all_of(conditions)
-    if registers and full is None:
-        return tuple(stores)
-    spill = (Alloc(ACC_TILE, "f32", c.mr * at.nr),
-             TileSums("keep", c.mr, c.nv, c.lanes, ACC_TILE), *from_memory(c, at, making, True))
-    if not registers or full is None:
-        return spill
-    return (If(full, tuple(stores), spill),)
+    if not in_registers(c, making):
+        return (Alloc(ACC_TILE, "f32", c.mr * at.nr),
+                TileSums("keep", c.mr, c.nv, c.lanes, ACC_TILE), *from_memory(c, at, making, True))
+    count, whole = _columns(c)
+    vectors, rest = divmod(count, c.lanes)
+    body = _each(at.j, vectors, lambda j: (_vector(c, at, making, j, None),))
+    if rest:  # a single panel, whose last vector is cut
+        body = (*body, _vector(c, at, making, Const(vectors), Const(rest)))
+
+    def cut(j: Expr) -> Body:
+        first = simplify(at.n0 + j * c.lanes)
+        live = simplify(minimum(c.n.hi - first, Const(c.lanes)))
+        return (If(Binary("lt", first, c.n.hi), (_vector(c, at, making, j, live),)),)
+    return body if whole else (If(Binary("le", at.n0 + at.nr, c.n.hi), body,
+                                  _each(at.j, c.nv, cut)),)
 
 
-def _live(c: Contract) -> tuple[list[int | None], bool]:
-    """Live lanes of each vector of a full tile (0 = all, None: none), and whether every tile is
-    one: a single panel has as many columns as it has, other last panels may be cut."""
+def _columns(c: Contract) -> tuple[int, bool]:
+    """(columns of a whole tile, True if every tile is one): a single panel has as many as it has,
+    other last panels may be cut."""
     nr, n = c.nv * c.lanes, simplify(c.n.hi - c.n.lo)
     if "columns" in c.whole or not isinstance(n, Const) or n.value > nr:
-        return [0] * c.nv, "columns" in c.whole
-    left = [n.value - j * c.lanes for j in range(c.nv)]
-    return [0 if x >= c.lanes else x if x > 0 else None for x in left], True
+        return nr, "columns" in c.whole
+    return int(n.value), True
 
 
-def _vector(c: Contract, at: TileLoops, making: Making, j: int, live: int) -> Vector:
-    """The epilogue of vector ``j`` of every row of a full tile."""
+def _each(axis: Axis, count: int, body: Callable[[Expr], Body]) -> Body:
+    """``body`` for so many values of an axis, rows or vectors of columns of a tile."""
+    if count < 2:
+        return body(Const(0)) if count else ()
+    return (For(axis, Const(0), Const(count), body(axis), "tile"),)
+
+
+def _vector(c: Contract, at: TileLoops, making: Making, j: Expr, live: Expr | None) -> Vector:
+    """The epilogue of vector ``j`` of the rows that there are."""
+    lane, plain = c.n.axis, plain_rows(c)
     same, puts = _same_in_all_rows(c, making)
-    body: list[Stmt] = [*same]
-    for i in range(c.mr):
-        known: dict[Expr, Expr] = {c.acc: sum_var(i, j)}
-        rows = _rows(c, at, Const(i), plain_rows(c))
-        if plain_rows(c):  # they follow from the number of the row: nothing to look up
+
+    def row(i: Expr) -> Body:
+        rows = _rows(c, at, i, plain)
+        known: dict[Expr, Expr] = {at.i: i}
+        if plain:  # they follow from the number of the row: nothing to look up
             known |= {x.var: x.value for x in rows}
             rows = []
-        turned: list[Stmt] = [Let(at.i, Const(i))] if c.turned else []
-        store = Store(tuple(Put(p.buffer, simplify(substitute(p.offset, known)),
-                                substitute(p.value, known)) for p in puts))
-        body += [Scope((*rows, *turned, store))] if rows or turned else [store]
-    return Vector(c.n.axis, simplify(at.n0 + j * c.lanes), c.lanes, live,
-                  tuple(sum_var(i, j) for i in range(c.mr)), tuple(body))
+        stores = Store(tuple(Put(p.buffer, simplify(substitute(p.offset, known)),
+                                 substitute(p.value, known)) for p in puts))
+        acc = Let(c.acc, Load(SUMS, (i, simplify(lane - at.n0)), c.acc.dtype))
+        body: Body = (*rows, acc, stores)
+        return body if "rows" in c.whole else (
+            If(Binary("lt", simplify(at.m0 + i), at.rows), body),)
+    return Vector(lane, simplify(at.n0 + j * c.lanes), c.lanes, live,
+                  (*same, *_each(at.i, c.mr, row)))
 
 
 def _rows(c: Contract, at: TileLoops, i: Expr, plain: bool) -> list[Let]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from aotc.ir.dtypes import INDEX
-from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Var, as_expr, minimum
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, as_expr, minimum
 from aotc.ir.plan import Contract
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import OWN, For, Let, Range, Stmt
@@ -42,6 +42,11 @@ class TileLoops:
     @property
     def i(self) -> Axis:
         return Axis(f"{OWN}i", Const(self.c.mr))
+
+    @property
+    def j(self) -> Axis:
+        """A vector of columns in a tile."""
+        return Axis(f"{OWN}j", Const(self.c.nv))
 
     @property
     def k_lo(self) -> Axis:
@@ -129,11 +134,6 @@ def extent_of(ranges: tuple[Range, ...]) -> Expr:
     for r in ranges:
         n = n * r.axis.extent
     return simplify(n)
-
-
-def sum_var(i: int, j: int, dtype: str = "f32") -> Var:
-    """The sums of row ``i`` and vector ``j`` of a tile in registers."""
-    return Var(f"{OWN}sum{i}_{j}", dtype)
 
 
 def _constant(e: Expr) -> int:

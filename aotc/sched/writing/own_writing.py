@@ -10,7 +10,7 @@ from aotc.ir.tile_statements import is_narrow
 from aotc.sched.cost.block_cost import cheapest
 from aotc.sched.cost.step_cost import reread_cost, unroll_cost
 from aotc.sched.expand.ahead import streamed
-from aotc.sched.expand.contracts import MADE, packs_lanes, stored_contract
+from aotc.sched.expand.contracts import MADE, packs_lanes
 from aotc.sched.expand.digit_loops import by_digits
 from aotc.sched.expand.epilogues import has_polynomials, sums_beside
 from aotc.sched.expand.fetches import epilogue_places, in_pieces, in_short_rows, panel_follows
@@ -41,7 +41,6 @@ def own_product(c: Contract, alone: bool, making: Making) -> Found:
         if sums_beside(c, making):  # coefficients of polynomials leave registers for one vector
             found["columns"] = 1 if has_polynomials(c) else c.nv
         return found
-    found["sums"] = "registers" if written_out(stored_contract(c, making), making) else "memory"
     if epilogue_places(c, making):
         found["fetch_epilogue"] = 1
     if panel_follows(c, making):
