@@ -153,7 +153,7 @@ class Model:
         outputs = self._results(arrays, sizes)
         ins, outs = self._pointers(arrays, outputs)
         with self._lock:
-            self._grow(sizes.syms)
+            self._grow(self._arena_size(sizes.syms, self._pool.workers))
             self._start(sizes.syms, ins, outs)
         return {info.name: a for info, a in zip(self.outputs, outputs)}
 
@@ -256,15 +256,19 @@ class Model:
         """A Bound over these (checked, contiguous) arrays."""
         outputs = self._results(arrays, sizes)
         with self._lock:
-            self._grow(sizes.syms)
+            self._grow(self._arena_size(sizes.syms, self._pool.workers))
         return Bound(self, arrays, outputs, sizes.syms)
 
     def _results(self, arrays: Sequence[Array | None], sizes: Sizes) -> list[Array]:
         """Where the outputs lie, in the model's order: in the arrays of inputs, or in empty ones
         of their own; a tensor that is listed twice has two."""
         shared = [arrays[info.alias] if info.alias >= 0 else None for info in self.outputs]
-        return [np.empty(shape, info.dtype) if array is None else array
+        return [self._empty(shape, info.dtype) if array is None else array
                 for array, info, shape in zip(shared, self.outputs, sizes.outputs)]
+
+    @staticmethod
+    def _empty(shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Array:
+        return np.empty(shape, dtype)
 
     def _extents(self, status: int, syms: Any) -> str:
         """The dimensions of a call, for the message of a status about them."""
@@ -273,9 +277,7 @@ class Model:
             return ""
         return f" (here {', '.join(f'{n}={v}' for n, v in zip(names, syms))})"
 
-    def _grow(self, syms: Any) -> None:
-        """Make the arena large enough for a call with these extents."""
-        need = self._arena_size(syms, self._pool.workers)
+    def _grow(self, need: int) -> None:
         if self._arena.nbytes >= need + _ALIGNMENT:
             return
         self._arena = np.empty(need + _ALIGNMENT, np.uint8)

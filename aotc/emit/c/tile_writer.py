@@ -286,7 +286,8 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
     if dots > 1:
         if s.template == TILES:
             return name, params | tile_words(s.mr, s.nv * s.lanes, s.dtypes)
-        return name, params | byte_words(s.dtypes[0], s.template == MOVED)
+        return name, params | {"step": dots * s.nv * s.lanes} | byte_words(
+            s.dtypes[0], s.template == MOVED)
     name += "_alone" if say.vectors.prefetches and not fetches else ""
     step = "k_lo + k0" if s.part else "k0"
     step = step if unit else f"({step}) * ak" if s.part else f"{step} * ak"

@@ -19,6 +19,7 @@ from math import prod
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
+from aotc.sched.choices import choices_of
 from aotc.sched.cost.decided import aligned_products
 from aotc.sched.dynamic.predict import as_decided, ends_unknown, in_registers
 from aotc.sched.dynamic.typical_calls import spread_calls
@@ -51,7 +52,7 @@ def choose_row_ends(program: Program, target: Target,
 def _asked(program: Program, target: Target, g: Group) -> dict[str, bool]:
     """{stage of a group that may have smaller tiles: whether they write it out once more}."""
     return {s.name: in_registers(s, target) for s in group_stages(program, g)
-            if ends_unknown(s, g, target)}
+            if ends_unknown(s, g, target) and "tails" in choices_of(target, g, s.name)}
 
 
 def _decided(inside: Sequence[Program], target: Target, g: Group,
