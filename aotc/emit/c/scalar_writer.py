@@ -11,7 +11,7 @@ from aotc.emit.text.cexpr import ATOM, c_index
 from aotc.emit.text.env import Env
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Binary, Expr, Var
+from aotc.ir.expr import Axis, Binary, Const, Expr, Var
 from aotc.ir.plan import Call, Contract
 from aotc.ir.program import FOLD_STEP, neutral
 from aotc.ir.statements import (
@@ -103,9 +103,10 @@ class ScalarWriter:
 
     def loop(self, s: For) -> list[str]:
         note = f" /* {s.note} */" if s.note else ""
+        if s.kind == "tile":
+            return self._written_out(s)
         if s.step == 1:
-            head, *rest = loop(Range(s.axis, s.lo, s.hi), self.inside(s.body), note)
-            return [f"AOTC_UNROLL {head}" if s.kind == "tile" else head, *rest]
+            return loop(Range(s.axis, s.lo, s.hi), self.inside(s.body), note)
         name, lo, hi = s.axis.name, c_index(s.lo, 0), c_index(s.hi, 11)
         body = indent(self.inside(s.body))
         if not s.rest:
@@ -115,6 +116,16 @@ class ScalarWriter:
             f"int64_t {name} = {lo};",
             f"for (; {name} + {s.step} <= {hi}; {name} += {s.step}) {{", *body, "}",
             f"for (; {name} < {hi}; ++{name}) {{", *indent(self.inside(s.rest)), "}"])
+
+    def _written_out(self, s: For) -> list[str]:
+        """A loop over a tile that the compiler writes out, of a constant number of turns; it may
+        end before."""
+        body, most, name = self.inside(s.body), s.hi, s.axis.name
+        if isinstance(most, Binary):
+            most, there = sorted((most.a, most.b), key=lambda e: not isinstance(e, Const))
+            body = [f"if ({name} >= {c_index(there, 10)}) {{", *indent(["break;"]), "}", *body]
+        return [f"AOTC_UNROLL for (int64_t {name} = 0; {name} < {c_index(most, 0)}; ++{name}) {{",
+                *indent(body), "}"]
 
     def condition(self, s: If) -> list[str]:
         other = ["} else {", *indent(self.inside(s.other))] if s.other else []

@@ -289,11 +289,11 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
         return name, params | {"step": dots * s.nv * s.lanes} | byte_words(
             s.dtypes[0], s.template == MOVED)
     name += "_alone" if say.vectors.prefetches and not fetches else ""
-    step = "k_lo + k0" if s.part else "k0"
-    step = step if unit else f"({step}) * ak" if s.part else f"{step} * ak"
+    first, step = ("k_lo", "k0") if unit else ("k_lo * ak", "k0 * ak")
+    rows = tuple(f"a[{i}] + {first}" for i in range(s.summed)) if s.part else ()
     return name, params | {
-        "part": s.part, "column": column, "fetches": fetches,
-        "tile": RegisterTile(s.summed, s.nv, s.lanes, f"a[i][{step}]", reread=s.reread)}
+        "part": s.part, "column": column, "fetches": fetches, "tile": RegisterTile(
+            s.summed, s.nv, s.lanes, f"{'a_rows' if s.part else 'a'}[i][{step}]", rows, s.reread)}
 
 
 __all__ = ["Writer", "ukernel_name"]

@@ -2,8 +2,8 @@
 stands, or from memory, row by row.
 
 From registers the loops over rows and vectors of columns are written out by the compiler; rows and
-columns that do not exist are left out.  What no row moves (a bias) is loaded once per vector of
-columns.
+columns that do not exist are left out.  From memory, what no row moves (a bias) is loaded once per
+vector of columns.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -124,16 +124,17 @@ def _stored(c: Contract, at: TileLoops, making: Making) -> Body:
                 TileSums("keep", c.mr, c.nv, c.lanes, ACC_TILE), *from_memory(c, at, making, True))
     count, whole = _columns(c)
     vectors, rest = divmod(count, c.lanes)
-    body = _each(at.j, vectors, lambda j: (_vector(c, at, making, j, None),))
-    if rest:  # a single panel, whose last vector is cut
-        body = (*body, _vector(c, at, making, Const(vectors), Const(rest)))
 
-    def cut(j: Expr) -> Body:
-        first = simplify(at.n0 + j * c.lanes)
-        live = simplify(minimum(c.n.hi - first, Const(c.lanes)))
-        return (If(Binary("lt", first, c.n.hi), (_vector(c, at, making, j, live),)),)
+    def full(i: Expr) -> Body:
+        body = _each(at.j, vectors, lambda j: (_vector(c, at, i, j, None),))
+        # a single panel, whose last vector is cut
+        return (*body, _vector(c, at, i, Const(vectors), Const(rest))) if rest else body
+
+    def cut(i: Expr) -> Body:
+        return _each(at.j, c.nv, lambda j: (_cut(c, at, i, j),))
+    body = _each_row(c, at, full)
     return body if whole else (If(Binary("le", at.n0 + at.nr, c.n.hi), body,
-                                  _each(at.j, c.nv, cut)),)
+                                  _each_row(c, at, cut)),)
 
 
 def _columns(c: Contract) -> tuple[int, bool]:
@@ -146,31 +147,40 @@ def _columns(c: Contract) -> tuple[int, bool]:
 
 
 def _each(axis: Axis, count: int, body: Callable[[Expr], Body]) -> Body:
-    """``body`` for so many values of an axis, rows or vectors of columns of a tile."""
+    """``body`` for so many vectors of columns of a tile."""
     if count < 2:
         return body(Const(0)) if count else ()
     return (For(axis, Const(0), Const(count), body(axis), "tile"),)
 
 
-def _vector(c: Contract, at: TileLoops, making: Making, j: Expr, live: Expr | None) -> Vector:
-    """The epilogue of vector ``j`` of the rows that there are."""
-    lane, plain = c.n.axis, plain_rows(c)
-    same, puts = _same_in_all_rows(c, making)
+def _each_row(c: Contract, at: TileLoops, body: Callable[[Expr], Body]) -> Body:
+    """``body`` for the rows of a tile that there are.  They are the outer loop, which ends with
+    them: were each vector asked, compilers would keep a full tile's sums in memory."""
+    i: Expr = at.i if c.mr > 1 else Const(0)
+    rows = () if plain_rows(c) else _rows(c, at, i, False)
+    if c.mr == 1:
+        return (*rows, *body(i))
+    live = Const(c.mr) if "rows" in c.whole else minimum(Const(c.mr), simplify(at.rows - at.m0))
+    return (For(at.i, Const(0), live, (*rows, *body(i)), "tile"),)
 
-    def row(i: Expr) -> Body:
-        rows = _rows(c, at, i, plain)
-        known: dict[Expr, Expr] = {at.i: i}
-        if plain:  # they follow from the number of the row: nothing to look up
-            known |= {x.var: x.value for x in rows}
-            rows = []
-        stores = Store(tuple(Put(p.buffer, simplify(substitute(p.offset, known)),
-                                 substitute(p.value, known)) for p in puts))
-        acc = Let(c.acc, Load(SUMS, (i, simplify(lane - at.n0)), c.acc.dtype))
-        body: Body = (*rows, acc, stores)
-        return body if "rows" in c.whole else (
-            If(Binary("lt", simplify(at.m0 + i), at.rows), body),)
-    return Vector(lane, simplify(at.n0 + j * c.lanes), c.lanes, live,
-                  (*same, *_each(at.i, c.mr, row)))
+
+def _cut(c: Contract, at: TileLoops, i: Expr, j: Expr) -> If:
+    """The epilogue of what there is of a vector, if there is any."""
+    first = simplify(at.n0 + j * c.lanes)
+    live = simplify(minimum(c.n.hi - first, Const(c.lanes)))
+    return If(Binary("lt", first, c.n.hi), (_vector(c, at, i, j, live),))
+
+
+def _vector(c: Contract, at: TileLoops, i: Expr, j: Expr, live: Expr | None) -> Vector:
+    """The epilogue of vector ``j`` of row ``i``."""
+    lane = c.n.axis
+    known: dict[Expr, Expr] = {at.i: i}
+    if plain_rows(c):  # they follow from the number of the row: nothing to look up
+        known |= {x.var: x.value for x in _rows(c, at, i, True)}
+    stores = Store(tuple(Put(p.buffer, simplify(substitute(p.offset, known)),
+                             substitute(p.value, known)) for p in c.puts))
+    acc = Let(c.acc, Load(SUMS, (i, simplify(lane - at.n0)), c.acc.dtype))
+    return Vector(lane, simplify(at.n0 + j * c.lanes), c.lanes, live, (acc, stores))
 
 
 def _rows(c: Contract, at: TileLoops, i: Expr, plain: bool) -> list[Let]:
