@@ -11,7 +11,7 @@ from te_programs import Maker, ax, matmul, relu
 
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.variants import EMITTERS
-from aotc.ir.expr import Const, Var, Where, compare, minimum
+from aotc.ir.expr import Const, Var, Where, compare, maximum, minimum
 from aotc.ir.statements import Range
 from aotc.sched import decide, lower
 from aotc.sched.lowering.lower_contract import without_single
@@ -244,3 +244,21 @@ def test_a_bundle_is_pleasant(target):
         if name in ("dense.c", "dense.cu", "dense.h", "dense_internal.h"):
             text = bytes(data).decode()
             assert not (found := IDLE.search(text)), text[found.start() - 200:found.end() + 200]
+
+
+@pytest.mark.parametrize("rows, columns", [(48, 64), (37, 100)])
+@pytest.mark.parametrize("target", ["x86-64-v1", "x86-64-v3", "x86-64-v4", "aarch64"])
+def test_a_product_is_a_page(target, rows, columns):
+    """Its sums are an array, with one epilogue for whole and cut tiles that goes through no
+    memory; rows that do not exist end it."""
+    m = Maker("product")
+    m.input("x", rows, 100)
+    m.const("w", np.ones((100, columns), np.float32))
+    m.const("b", np.ones(columns, np.float32))
+    matmul(m, "p", "x", "w")
+    i, j = ax("i", rows), ax("j", columns)
+    m.step("y", (i, j), maximum(m.ref("p", i, j) + m.ref("b", j), Const(0.0, "f32")))
+    text = text_of(m.done("y"), get_target(target))
+    assert "acc_tile" not in text and "aotc_vf sum[" in text and len(text.splitlines()) < 110
+    assert text.count("aotc_store(") == 1 and text.count("aotc_store_n(") == (columns % 64 > 0)
+    assert ("break;" in text) == (rows % int(re.search(r"aotc_vf sum\[(\d+)\]", text)[1]) > 0)

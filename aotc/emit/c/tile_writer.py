@@ -209,7 +209,9 @@ class Writer(LaneWriter):
         self.lanes = lanes
         lines += self.body(s.body) if lines else self.inside(s.body)
         self.lanes = None
-        return Block([*head, *lines])
+        lines = [*head, *lines]
+        one = sum(not line.startswith(" ") for line in lines) == 1
+        return lines if one else Block(lines)
 
     def call(self, s: Call) -> list[str]:
         return call_lines(s, self.env, self.names)
