@@ -5,7 +5,7 @@ import re
 import numpy as np
 import onnx
 import pytest
-from small_models import dense, embedding
+from small_models import dense, embedding, make_model
 from te_programs import Maker, ax, relu
 
 import aotc
@@ -119,12 +119,23 @@ def test_part_of_plain_loops_is_estimated():
         assert max(parts) <= most and (max(parts) > 0.8) == (most > 0)
 
 
+def recurrent():
+    """An RNN of 20 rounds, which is a loop."""
+    rng = np.random.default_rng(0)
+    stored = {n: rng.standard_normal(s).astype(np.float32)
+              for n, s in {"w": (1, 4, 3), "r": (1, 4, 4)}.items()}
+    node = onnx.helper.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=4)
+    kind = onnx.TensorProto.FLOAT
+    return make_model([node], {"x": (kind, [20, 2, 3])}, {"y": (kind, [20, 1, 2, 4])}, stored)
+
+
 @pytest.mark.parametrize("target", ["c", "x86-64-v4"])
-@pytest.mark.parametrize("model", [dense, embedding])
+@pytest.mark.parametrize("model", [dense, embedding, recurrent])
 def test_every_group_is_explained(model, target):
     work = run_pipeline(Options(model(), target=target, stop_after="plan"))
     rows = explain(work.program, work.schedule, TARGETS[target])
     assert [name for name, _ in rows] == [k.name for k in work.plan.kernels]
     text = "\n".join(line for _, lines in rows for line in lines)
-    assert all(row in text for g in work.schedule.groups for row in g.ukernel.values())
+    schedules = [work.schedule, *(b for bodies in work.schedule.regions.values() for b in bodies)]
+    assert all(r in text for s in schedules for g in s.groups for r in g.ukernel.values())
     assert all(n in text for k in work.plan.kernels for n in k.origin)

@@ -3,10 +3,12 @@
 Nothing is decided here; the text repeats the deciders' own measures for a finished Schedule.
 """
 
+from collections.abc import Sequence
+
 from aotc.ir.category import zero_filled
 from aotc.ir.expr import Const, axes_of, show
 from aotc.ir.numbers.narrow import is_lane_value
-from aotc.ir.program import Program
+from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import simplify
 from aotc.ir.tile_statements import dot_step
@@ -14,7 +16,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.model.boxes import tile_anchor
 from aotc.sched.model.product_rows import F32_OPERANDS, waste_of
 from aotc.sched.model.size import estimate, estimate_volume
-from aotc.sched.model.stages import factors_for, group_stages, stage_category
+from aotc.sched.model.stages import factors_for, find_call, group_stages, stage_category
 from aotc.sched.model.work import group_flops
 from aotc.target.base import Target
 
@@ -31,9 +33,28 @@ _CATEGORY = {
 
 
 def explain(program: Program, schedule: Schedule, target: Target) -> list[tuple[str, list[str]]]:
-    """[(kernel name, [line, ...])] in call order: rows, shapes, tiles, operands, reasons."""
+    """[(kernel name, [line, ...])] in call order: rows, shapes, tiles, operands, reasons; those of
+    the bodies of loops and branches, too."""
     program = apply_rewrites(program, schedule.rewrites)
-    return [(f"k{i:03d}", _group(program, target, g)) for i, g in enumerate(schedule.groups)]
+    rows: list[tuple[str, list[str]]] = []
+    for i, g in enumerate(schedule.groups):
+        step = find_call(program, g)
+        if isinstance(step, (Loop, Branch)):
+            rows += _region(step, schedule.regions[step.name], target, f"k{i:03d}")
+        else:
+            rows.append((f"k{i:03d}", _group(program, target, g)))
+    return rows
+
+
+def _region(step: Loop | Branch, schedules: Sequence[Schedule], target: Target,
+            label: str) -> list[tuple[str, list[str]]]:
+    rows = []
+    for k, (body, schedule) in enumerate(zip(step.bodies, schedules)):
+        tag, where = ("", f"loop of at most {show(step.trip)} rounds") if isinstance(
+            step, Loop) else (("then_", "else_")[k], ("then", "else")[k])
+        rows += [(f"{label}_{tag}{name[1:]}", [f"in the {where} of {step.name}", *lines])
+                 for name, lines in explain(body, schedule, target)]
+    return rows
 
 
 def _group(program, target, g):
