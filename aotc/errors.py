@@ -23,6 +23,10 @@ class ScheduleError(AotcError):
         super().__init__("\n".join(self.faults))
 
 
+class LimitError(ScheduleError):
+    """No Schedule keeps a limit that was asked for."""
+
+
 class ToolchainError(AotcError):
     """The C compiler is missing or failed on a bundle."""
 

@@ -25,7 +25,7 @@ from aotc.as_asked import (
 from aotc.collector import keep_apart, let_go, seldom_collected
 from aotc.emit.bundle.render import render_plans
 from aotc.emit.bundle.write import write_bundle, write_text
-from aotc.errors import AotcError, ScheduleError, UnsupportedError
+from aotc.errors import AotcError, LimitError, ScheduleError, UnsupportedError
 from aotc.frontend import load_model, model_digest, read_graph, to_program
 from aotc.frontend.aliases import ROOM, with_aliases
 from aotc.frontend.graph import DimRange, Graph, Settings
@@ -414,6 +414,7 @@ def _decided_otherwise(work: Work, proved: Work, err: Exception) -> Work:
     there is one), and then without any.  The first error where nothing is left to leave out, or
     where it is none of the decision."""
     own = not isinstance(err, AotcError) or isinstance(err, (ScheduleError, _MalformedError))
+    own = own and not isinstance(err, LimitError)  # the caller's
     if not own or work.options.schedule is not None or work.options.connect == CONNECT[0]:
         if work.refused is None:
             raise err

@@ -13,7 +13,7 @@ from te_programs import Maker
 
 from aotc import compile as aotc_compile
 from aotc.cli import main
-from aotc.errors import AotcError, ScheduleError
+from aotc.errors import AotcError, LimitError, ScheduleError
 from aotc.ir.expr import Const, substitute
 from aotc.ir.read_boxes import interval
 from aotc.ir.simplify import simplify
@@ -249,6 +249,13 @@ def test_a_recurrence_under_its_smallest_limit(tmp_path):
     wanted = ReferenceEvaluator(model).run(None, feeds)
     for got, want in zip(bundle.load().run(feeds).values(), wanted):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_limit_that_cannot_be_kept_is_no_refused_decision(tmp_path, capsys):
+    """Nothing is decided again without merges, which would keep it even less."""
+    with pytest.raises(LimitError, match="smallest limit that works"):
+        aotc_compile(conv_stack(), tmp_path / "b", target="c", arena=1 << 10)
+    assert "made again" not in "".join(capsys.readouterr())
 
 
 def test_rules_for_data_hold_under_a_limit(tmp_path):

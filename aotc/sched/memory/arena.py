@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from aotc.errors import AotcError, ScheduleError
+from aotc.errors import AotcError, LimitError
 from aotc.ir.expr import Const, Expr, Sym, as_expr, substitute
 from aotc.ir.plan import Plan
 from aotc.ir.program import Program
@@ -52,12 +52,12 @@ def parse_limit(value: ArenaLimit | int | str | None) -> ArenaLimit | None:
 
 def arena_need(program: Program, schedule: Schedule, target: Target) -> tuple[int, tuple[int, ...]]:
     """(bytes of stored temps, bytes of one worker's slab for each group) of a decided Schedule for
-    the largest extents; ``program`` has its rewrites applied.  ScheduleError if a size has no
+    the largest extents; ``program`` has its rewrites applied.  LimitError if a size has no
     bound."""
     stored = _arena(slot_sizes(program, schedule), {})
     if stored is None:
-        raise ScheduleError(["arena limit: the size of stored tensors has no bound; give every "
-                             "dynamic dimension a range (--dim NAME=LO..HI)"])
+        raise LimitError(["arena limit: the size of stored tensors has no bound; give every "
+                          "dynamic dimension a range (--dim NAME=LO..HI)"])
     slabs = []
     for g in schedule.groups:
         if not group_stages(program, g):  # a library kernel has no scratch
@@ -65,8 +65,8 @@ def arena_need(program: Program, schedule: Schedule, target: Target) -> tuple[in
             continue
         slab = staged(program, schedule, target, g).kernel.slab_bytes
         if not isinstance(slab, int):
-            raise ScheduleError(["arena limit: scratch has no bound; give every dynamic dimension "
-                                 "a range (--dim NAME=LO..HI)"])
+            raise LimitError(["arena limit: scratch has no bound; give every dynamic dimension "
+                              "a range (--dim NAME=LO..HI)"])
         slabs.append(slab)
     return stored, tuple(slabs)
 
@@ -108,13 +108,13 @@ def _arena(sizes: Iterable[Expr], values: Mapping[Sym, Expr]) -> int | None:
 
 
 def check_arena(plan: Plan, limit: ArenaLimit | None, target: Target) -> None:
-    """ScheduleError if a call of a Plan may need more than an ArenaLimit (None: any is fine)."""
+    """LimitError if a call of a Plan may need more than an ArenaLimit (None: any is fine)."""
     if limit is None:
         return
     stored = _arena(plan.slots, {})
     slabs = 0 if target.machine.threads else upper(as_expr(limit.workers * plan.slab_bytes))
     if stored is None or slabs is None or stored + slabs > limit.bytes:
-        raise ScheduleError([
+        raise LimitError([
             f"arena limit: this schedule needs {'unbounded' if stored is None else stored} bytes "
             f"of stored tensors and {'unbounded bytes' if slabs is None else slabs} of scratch, "
             f"the limit is {limit}; " + (

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from aotc.errors import ScheduleError
+from aotc.errors import LimitError, ScheduleError
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import PRECISION, Group, Schedule
@@ -159,7 +159,7 @@ def decide_within(program: Program, target: Target, limit: ArenaLimit, how: str 
     """Schedule of ``program`` for ``target`` whose arena keeps an ArenaLimit; the other parameters
     are those of ``decide``, whose Schedule this is if it keeps the limit by itself, or if the
     Program has regions: whether that one keeps it, only its Plan tells (``check_arena``).
-    ScheduleError, with the smallest limit that works, if no Schedule is found."""
+    LimitError, with the smallest limit that works, if no Schedule is found."""
     free = decide(program, target, how, winograd, unfold, layouts, precision=precision,
                   levels=levels, written=False)
     found = free if free.regions else _within(program, target, limit, how, free)
@@ -183,7 +183,7 @@ def _within(program: Program, target: Target, limit: ArenaLimit, how: str,
     least, schedule = min((p.smallest(need, free) for p in planners), key=lambda found: found[0])
     if least <= limit.bytes:
         return replace(schedule, precision=free.precision)
-    raise ScheduleError([
+    raise LimitError([
         f"arena limit: no schedule of {program.name} keeps {limit}; the smallest limit that works "
         f"is {least // KIB}K ({least} bytes), without a limit it takes {need}"])
 
