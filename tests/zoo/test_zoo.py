@@ -29,10 +29,8 @@ def test_model_matches_the_reference(zoo_model, name):
 
 
 @pytest.mark.zoo
-@pytest.mark.parametrize("name", ("squeezenet1_1", "bert_tiny", "dlrm", "dense_dynamic",
-                                  "nerf_mlp", "resnet18", "bert_small"))
+@pytest.mark.parametrize("name", (*SMALL, *OTHERS))
 def test_model_matches_the_reference_on_the_simulated_accelerator(zoo_model, name):
-    """Those that it runs in two minutes."""
     results = verify(zoo_model(name), target="dsa:stcp920")
     assert results and all(match.ok for _, match in results), results
 
