@@ -61,7 +61,8 @@ def given_schedule(o: Options) -> Schedule | None:
 def keeps_columns(o: Options) -> bool:
     """True if integers with a scale per column stay so for products of f32: narrow ones, which were
     asked for, have rows of their own."""
-    given = given_schedule(o)
+    given = o.schedule
+    assert given is None or isinstance(given, Schedule), "the pipeline reads it"
     asked = asked_precision(o) if given is None else given.precision
     return asked in (PRECISION[0], *WEIGHT_BITS)
 
@@ -69,7 +70,8 @@ def keeps_columns(o: Options) -> bool:
 def with_float_weights(program: Program, o: Options) -> Program:
     """The Program whose ``float_weights`` are stored as such: all but where code shall be small, or
     those that a Schedule that is given does not compute."""
-    given = given_schedule(o)
+    given = o.schedule
+    assert given is None or isinstance(given, Schedule), "the pipeline reads it"
     kept = frozenset(given.computes) if given is not None else frozenset()
 
     def stored(p: Program) -> Program:

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -187,8 +186,8 @@ def _integers(work: Work) -> Work:
 
 def _fold(work: Work) -> Work:
     columns = keeps_columns(work.options)
-    run = partial(fold_but_groups, columns=columns) if reads_groups(work.target) else fold_constants
-    program = everywhere(run, work.program)
+    program = everywhere(lambda p: fold_but_groups(p, columns), work.program) if reads_groups(
+        work.target) else everywhere(fold_constants, work.program)
     return replace(work, program=everywhere(hoist_products, program))
 
 
@@ -202,7 +201,7 @@ def _inlined(program: Program, columns: bool) -> Program:
 
 def _inline(work: Work) -> Work:
     columns = keeps_columns(work.options) and reads_groups(work.target)
-    program = everywhere(partial(_inlined, columns=columns), work.program)
+    program = everywhere(lambda p: _inlined(p, columns), work.program)
     program = with_float_weights(program, work.options)
     if program.halves and work.target.halves:
         program = everywhere(keep_halves, program)
@@ -212,7 +211,7 @@ def _inline(work: Work) -> Work:
 
 
 def _schedule(work: Work) -> Work:
-    given, target = given_schedule(work.options), work.target
+    given, target = work.options.schedule, work.target
     wanted = work.options.variants
     if given is None:
         schedule, found, narrowed = decide_as_asked(work.program, target, work.options, work.ranges,
@@ -370,6 +369,7 @@ def run_pipeline(options: Options) -> Work:
         raise AotcError(f"no stage {options.stop_after!r}; stages: {', '.join(STAGE_NAMES)}")
     check_choices(options)
     parse_limit(options.arena)  # says what is wrong with it before any work is done
+    options = replace(options, schedule=given_schedule(options))  # read once
     target = options_target(options)
     columns = target.halves and options.precision == HALF
     if options.precision not in (None, PRECISION[0], *WEIGHT_BITS) and (
@@ -413,8 +413,8 @@ def _decided_otherwise(work: Work, proved: Work, err: Exception) -> Work:
     to be decided without merges of what is refused (``proved``: the Work with the decision, if
     there is one), and then without any.  The first error where nothing is left to leave out, or
     where it is none of the decision."""
-    own = not isinstance(err, AotcError) or isinstance(err, (ScheduleError, _MalformedError))
-    own = own and not isinstance(err, LimitError)  # the caller's
+    own = not isinstance(err, LimitError) and (
+        not isinstance(err, AotcError) or isinstance(err, (ScheduleError, _MalformedError)))
     if not own or work.options.schedule is not None or work.options.connect == CONNECT[0]:
         if work.refused is None:
             raise err

@@ -244,7 +244,8 @@ class Tuning:
                           "for each of its computes", "bytes", "counted: 49 kernels of resnet18 "
                           "and mobilenet_v2 with free images on AVX-512, 3 to 20 KB", 1)
     sum_text: int = _of(1200, "the C of a sum of a register tile that is written out where it is "
-                        "used, with its epilogue", "bytes", "those kernels: 0.9 to 1.6 KB", 1)
+                        "used, with its epilogue", "bytes", "those kernels, when every sum had "
+                        "lines of its own: 0.9 to 1.6 KB", 1)
     step_control: float = _of(
         0.1, "moving on to the next step of a sum, per row, where micro-kernels write out no more",
         "multiply-adds", "derived: a counter and a jump for the 24 multiply-adds of a 6x64 tile")

@@ -63,6 +63,11 @@ class RegisterTile:
     rows: tuple[str, ...] = ()
     reread: int = 0
 
+    @property
+    def held(self) -> int:
+        """Vectors of columns that stand in registers."""
+        return self.nv - self.reread
+
 
 @dataclass(frozen=True)
 class MatrixTiles:

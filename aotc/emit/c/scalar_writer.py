@@ -122,8 +122,10 @@ class ScalarWriter:
         end before."""
         body, most, name = self.inside(s.body), s.hi, s.axis.name
         if isinstance(most, Binary):
+            assert most.op == "min", s
             most, there = sorted((most.a, most.b), key=lambda e: not isinstance(e, Const))
             body = [f"if ({name} >= {c_index(there, 10)}) {{", *indent(["break;"]), "}", *body]
+        assert isinstance(most, Const) and s.lo == Const(0), s
         return [f"AOTC_UNROLL for (int64_t {name} = 0; {name} < {c_index(most, 0)}; ++{name}) {{",
                 *indent(body), "}"]
 
