@@ -339,7 +339,7 @@ NUMBERS = {
     "sched/choose/layout_choices.py": dict.fromkeys(("LANES", "TILES"), TRIES),
     "sched/asking/long_sums.py": {"FETCHED": "elements of a vector of threads' loads"},
     "sched/choose/slices.py": {"TRIED": TRIES}, "sched/choose/tile.py": {"TRIED": TRIES},
-    "sched/choose/runs.py": {"PARTS": TRIES},
+    "sched/choose/runs.py": {"PARTS": TRIES}, "sched/lowering/kernel_names.py": {"LONGEST": BOUND},
     "sched/lowering/program_lines.py": dict.fromkeys(("LINES", "NODES"), BOUND),
     "sched/asking/winograd_choice.py": {
         "SLIDING": "axes that forms exist for", "ERROR_FACTOR": NUMERICS, "ERROR_SHARE": NUMERICS,

@@ -45,7 +45,7 @@ def _lowered(common: CommonGroup, target: Target) -> Kernel | None:
     try:
         if check_group(common.program, common.schedule, target, common.group):
             return None
-        return lower_group(common.program, common.schedule, target, common.group, 0)
+        return lower_group(common.program, common.schedule, target, common.group)
     except ScheduleError:
         return None
 

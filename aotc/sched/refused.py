@@ -7,7 +7,9 @@ from dataclasses import replace
 from aotc.ir.plan import Kernel, Plan
 from aotc.ir.schedule import Group
 from aotc.oracle.check_plan import plan_faults
+from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_group
+from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.lowering.lower import lower, lower_group
 from aotc.sched.lowering.threads import barrier_faults
 from aotc.sched.shape_variants import Part
@@ -31,8 +33,9 @@ def _refused(part: Part, target: Target) -> list[Group]:
         return wrong
     plan = lower(program, schedule, target)
     kernels = {k.name: k for k in plan.kernels}
-    numbered = [(g, kernels.get(f"k{i:03d}")) for i, g in enumerate(schedule.groups)]
-    return [g for g, k in numbered if k is not None and _faults(_only(plan, k))]
+    names = kernel_names(apply_rewrites(program, schedule.rewrites), schedule.groups)
+    named = [(g, kernels.get(name)) for g, name in zip(schedule.groups, names)]
+    return [g for g, k in named if k is not None and _faults(_only(plan, k))]
 
 
 def _stands(part: Part, target: Target, g: Group) -> bool:
@@ -41,7 +44,7 @@ def _stands(part: Part, target: Target, g: Group) -> bool:
     try:
         if check_group(part.program, part.schedule, target, g):
             return False
-        lower_group(part.program, part.schedule, target, g, 0)
+        lower_group(part.program, part.schedule, target, g)
     except Exception:  # the first error is told, and this group made otherwise
         return False
     return True

@@ -104,7 +104,7 @@ def test_a_read_before_the_wait_is_told_with_its_statement(convolutions):
     _, plan, feeds, _ = convolutions
     first = next(i for i, s in engines(plan) if isinstance(s, Wait))
     body = plan.kernels[0].body
-    with pytest.raises(InterpreterError, match=r"kernel k000, .*_near.* before the wait for its "
+    with pytest.raises(InterpreterError, match=r"kernel k000\w*, .*_near.* before the wait for its "
                                                "copy"):
         run_plan(with_body(plan, body[:first] + body[first + 1:]), feeds)
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from c_text import unbroken
+from fetched import prefetches, value
 from te_programs import Maker, ax
 
 from aotc.emit.bundle.variants import EMITTERS
-from aotc.ir.expr import Axis, Const, substitute, walk
+from aotc.ir.expr import Const
 from aotc.ir.plan import Contract
-from aotc.ir.simplify import simplify
-from aotc.ir.statements import OWN, Range
+from aotc.ir.statements import For, Range, walk_body
 from aotc.sched import decide, lower
 from aotc.sched.expand.fetches import next_panel
 from aotc.sched.expand.making import Making
@@ -44,8 +44,12 @@ def alone(name):
     return replace(target, machine=replace(target.machine, workers=1))
 
 
+def plan_of(program, target):
+    return lower(program, decide(program, target), target)
+
+
 def text_of(program, target):
-    plan = lower(program, decide(program, target), target)
+    plan = plan_of(program, target)
     return unbroken("\n".join(EMITTERS[target.emitter](plan, target).values()))
 
 
@@ -53,11 +57,12 @@ def text_of(program, target):
 @pytest.mark.parametrize("channels, stride", [(64, 1), (64, 2), (192, 1)])
 def test_a_window_fetches_every_line_once(channels, stride, target):
     lanes = get_target(target).lanes
-    text = text_of(depthwise(channels, stride), get_target(target))
-    found = re.findall(r"AOTC_PREFETCH_FAR\(t_x, (.*)\);", text)
-    block = int(re.search(r"\bow \+ (\d+) <= ", text)[1])
+    plan = plan_of(depthwise(channels, stride), get_target(target))
+    found = far(plan, "x")
+    block, = {s.step for k in plan.kernels for s in walk_body(k.body)
+              if isinstance(s, For) and s.axis.name == "ow" and s.step > 1}
     assert found
-    lines = [eval(x, dict.fromkeys(("oh", "oh_lo", "tile"), 1) | {"ow": ow, "c": c})
+    lines = [value(x, {"ow": ow, "c": c}, 1)
              for ow in range(0, 2 * block, block) for c in range(0, channels, lanes) for x in found]
     assert len(set(lines)) == len(lines)
     first = min(lines)  # of the lowest row's part a page behind this block
@@ -84,23 +89,24 @@ def grouped(groups, size):
     return m.done("y")
 
 
-def fetched(text, source):
-    return re.findall(rf"AOTC_PREFETCH_FAR\(t_{source}, (.*)\);", text)
+def far(plan, source):
+    """Places of what is fetched into the second cache."""
+    return [s.offset for s in prefetches(plan, source) if s.far and s.beyond]
 
 
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "aarch64"])
 @pytest.mark.parametrize("groups, size", [(4, 16), (4, 32), (3, 30)])
 def test_pieces_of_pixels_are_fetched_some_rows_ahead(groups, size, target):
-    found = fetched(text_of(grouped(groups, size), get_target(target)), "x")
+    found = far(plan_of(grouped(groups, size), get_target(target)), "x")
     channels = groups * size
     first = (2 * 20 + 16) * channels  # the lowest row of the window, 16 pixels on
-    at = [eval(x, dict.fromkeys(("n", "oh", "oh_lo", "tile", "ow", "g"), 0)) - first for x in found]
+    at = [value(x, {}, 0) - first for x in found]
     assert at == list(range(0, size, 16)) + [size - 1] * (channels % 16 > 0)
 
 
 def test_whole_pixels_and_long_pieces_are_streams():
     for groups, size in ((1, 64), (2, 128)):
-        assert not fetched(text_of(grouped(groups, size), get_target("x86-64-v3")), "x")
+        assert not far(plan_of(grouped(groups, size), get_target("x86-64-v3")), "x")
 
 
 def product(rows, columns, depth):
@@ -116,11 +122,11 @@ def product(rows, columns, depth):
 @pytest.mark.parametrize("target", ["x86-64-v1", "x86-64-v3", "x86-64-v4", "aarch64"])
 @pytest.mark.parametrize("columns", [192, 200])
 def test_a_product_fetches_every_line_it_stores(columns, target):
-    text = text_of(product(50, columns, 300), get_target(target))
-    places = re.findall(r"AOTC_PREFETCH\(t_y \+ \((.*)\)\);", text)
+    program, target = product(50, columns, 300), get_target(target)
+    text, places = text_of(program, target), prefetches(plan_of(program, target), "y")
     mr, nr = (int(x) for x in re.search(r"contraction_f32_(\d+)x(\d+)", text).groups())
-    lines = {eval(x, {"m": m, "n0": n0, "n_hi": columns, "aotc_min": min}) // 16 for m in range(50)
-             for n0 in range(0, columns, nr) for x in places}
+    lines = {value(s.offset, {"m": m, "n0": n0, "n_hi": columns}) // 16 for m in range(50)
+             for n0 in range(0, columns, nr) for s in places}
     assert lines == set(range(50 * columns // 16))
     assert f"i < {mr}; ++i) {{ /* for the epilogue */" in text
 
@@ -173,14 +179,6 @@ def convolution(channels, columns):
     return m.done("y")
 
 
-def value(e, at):
-    """The value of an index expression; at: {name: value} of its axes."""
-    known = {n: Const(at[n.name.removeprefix(OWN)]) for n in walk(e) if isinstance(n, Axis)}
-    found = simplify(substitute(e, known))
-    assert isinstance(found, Const), found
-    return found.value
-
-
 def panels_in_turn(c, ends):
     """(place of a panel that a Contract reads, place it takes for the next one) of all, in order.
     ends: {name: value} of the loops' ends that a work item sets."""
@@ -212,7 +210,7 @@ def panels_in_turn(c, ends):
 ], ids=["columns", "slices", "batches", "slices in batches", "slices of taps"])
 def test_what_is_fetched_next_is_what_is_read_next(program, ends, sums):
     target = get_target("x86-64-v3")
-    plan = lower(program, decide(program, target), target)
+    plan = plan_of(program, target)
     c, = (s for k in plan.kernels for s in k.stages if isinstance(s, Contract))
     if "taps" in sums:
         sums = sums | {"slice_taps": c.taps}
@@ -233,13 +231,13 @@ def test_what_is_fetched_next_is_what_is_read_next(program, ends, sums):
 @pytest.mark.parametrize("columns", [8, 192])
 def test_short_rows_are_fetched_two_tiles_ahead_once(columns, target):
     """Every line of the rows of a tile, while the first panel runs."""
-    text = text_of(product(97, columns, 48), alone(target))
+    program, target = product(97, columns, 48), alone(target)
+    plan, text = plan_of(program, target), text_of(program, target)
     mr, nr = map(int, re.search(r"contraction_f32_(\d+)x(\d+)__", text).groups())
-    count, at = re.search(r"i < (\d+); i \+= 16\) \{ /\* 2 tiles later \*/\n"
-                          r".*?AOTC_PREFETCH_AT\(t_x, (.*)\);", text).groups()
-    assert int(count) == 48 * mr
+    assert f"i < {48 * mr}; i += 16) {{ /* 2 tiles later */" in text
+    fetch, = (s for s in prefetches(plan, "x") if s.beyond and not s.far)
     for m0 in (0, mr):
-        found = [eval(at, {"i": i, "m0": m0, "m_lo": 0}) for i in range(0, 48 * mr, 16)]
+        found = [value(fetch.offset, {"i": i, "m0": m0}, 0) for i in range(0, 48 * mr, 16)]
         assert found == [*range(48 * (m0 + 2 * mr), 48 * (m0 + 3 * mr), 16)]
     assert ("if (n0 == 0) {" in text) == (columns > nr)
 
@@ -278,8 +276,8 @@ def test_what_the_kernel_has_just_stored_is_not_fetched(target):
         m.step(name, (i, j), m.ref(source, i, r) * m.ref(f"w_{name}", r, j), (r,), "sum")
     m.pointwise("y", "z", lambda e, a: e + m.ref("h", *a))
     program, target = m.done("h", "y"), get_target(target)
-    kernel, = lower(program, decide(program, target), target).kernels
-    text = text_of(program, target)
-    assert kernel.writes == ("h", "y") and "AOTC_PREFETCH_AT(t_h" not in text
-    stored = re.findall(r"AOTC_PREFETCH\(t_h.*", text)  # before the sums of h itself
+    plan = plan_of(program, target)
+    kernel, = plan.kernels
+    stored = prefetches(plan, "h")  # before the sums of h itself
+    assert kernel.writes == ("h", "y") and not any(s.beyond for s in stored)
     assert stored and len(stored) == len(set(stored))

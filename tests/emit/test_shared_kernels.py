@@ -44,7 +44,7 @@ def test_equal_kernels_are_one_function_whatever_their_tensors_are_called(tmp_pa
         node.op_type = "ReduceSum"
     compile_model(model, tmp_path / "b", target="c")
     text = "".join(p.read_text() for p in sorted((tmp_path / "b").glob("*_kernels_*.c")))
-    assert len(re.findall(r"void \w+_k\d+_body\(", text)) == 1
+    assert len(re.findall(r"void \w+_k\d+_\w+_body\(", text)) == 1
 
 
 def test_only_buffers_are_renamed():

@@ -2,10 +2,11 @@
 
 import pytest
 
-from aotc.ir.expr import Axis, Const, Load, Var
+from aotc.ir.expr import Axis, Binary, Const, Load, Var
 from aotc.ir.statements import (
     TILE,
     For,
+    If,
     Let,
     Put,
     Range,
@@ -58,4 +59,18 @@ def test_a_loop_of_one_turn_keeps_its_names_apart():
     inner = (Start(acc, "sum"), store(I))
     body = pruned((For(I, LO, LO + 1, inner), store(LO)))
     assert not any(isinstance(s, For) for s in walk_body(body))
-    assert [type(s).__name__ for s in body] == ["Scope", "Store"]
+    assert [type(s).__name__ for s in body] == ["Start", "Store", "Store"]  # no other has them
+    again = pruned((For(I, LO, LO + 1, inner), For(I, LO, LO + 1, inner)))
+    assert [type(s).__name__ for s in again] == ["Scope", "Start", "Store"]
+
+
+def test_a_long_step_that_takes_one_value_decides_conditions_on_it():
+    first = If(Binary("eq", I, LO * 64), (store(I),), (store(I + 1),))
+    body = pruned((For(I, LO * 64, LO * 64 + 64, (first, store(I)), step=64),))
+    assert body == (Let(I, LO * 64), store(I), store(I))
+    cut = For(I, Const(0), Const(40), (store(I),), step=64)
+    assert pruned((cut,)) == (store(Const(0)),)
+    two = For(I, Const(0), Const(65), (store(I),), step=64)
+    assert pruned((two,)) == (two,)
+    rest = For(I, Const(0), Const(40), (store(I),), step=64, rest=(store(I),))
+    assert pruned((rest,)) == (rest,)  # no whole step fits

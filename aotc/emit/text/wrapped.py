@@ -28,6 +28,10 @@ def wrapped(text: str) -> str:
 
 def _parts(line: str) -> list[str]:
     indent = line[:len(line) - len(line.lstrip())]
+    code, comment_behind = _apart(line)
+    if comment_behind:  # it goes above
+        return [x for text in (indent + comment_behind, code) for x in (
+            _parts(text) if len(text) > WIDTH else [text])]
     comment = re.match(r"(/\*|\*)( *)", line.lstrip())
     star = comment is not None
     more = indent + "    "
@@ -52,10 +56,22 @@ def _parts(line: str) -> list[str]:
     return [*out, before + line[at:]]
 
 
+def _apart(line: str) -> tuple[str, str]:
+    """(a statement, the comment behind it, "" if there is none)."""
+    code, mark, comment = line.rpartition("; /* ")
+    alone = mark and comment.endswith("*/") and not _quoted(line)[len(code)]
+    return (f"{code};", f"/* {comment}") if alone else (line, "")
+
+
 def _space(line: str, indent: int) -> int | None:
-    """Where a comment is broken: behind its last word that fits."""
-    at = line.rfind(" ", indent + _TRIES[0][0], WIDTH + 1)
-    return None if at < 0 else at
+    """Where a comment is broken: behind its last word that fits, the extents of a shape being one
+    and what ends the comment being part of the last."""
+    least, depth, found = indent + _TRIES[0][0], 0, dict[bool, int]()
+    for i, c in enumerate(line[:WIDTH + 1]):
+        depth += (c == "[") - (c == "]")
+        if c == " " and i >= least and not line.startswith(" */", i):
+            found[depth == 0] = i
+    return found.get(True, found.get(False))
 
 
 def _break(line: str, quoted: bytes, least: int, bracket: bool) -> int | None:

@@ -1,11 +1,12 @@
 """What needs no statement has none: names that nothing uses or that say another name again, loops
 of one turn."""
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 from aotc.ir.contents import buffers_in, names_in, substituted
-from aotc.ir.expr import Axis, Const, Expr
+from aotc.ir.expr import Axis, Const, Expr, substitute
 from aotc.ir.plan import Contract
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
@@ -14,6 +15,7 @@ from aotc.ir.statements import (
     Body,
     Declare,
     For,
+    If,
     Let,
     Range,
     Scope,
@@ -21,21 +23,32 @@ from aotc.ir.statements import (
     Spread,
     Start,
     Stmt,
+    Total,
     Update,
     bodies,
     bound_axes,
     walk_body,
     with_bodies,
 )
-from aotc.ir.tile_statements import Point, RowTable
+from aotc.ir.tile_statements import Point, RowCounters, RowTable
 
-_BINDS = (Let, Start, Declare, Alloc, Point, RowTable)
+_ROWS = (RowCounters, RowTable)  # they bind names that their axes say
+
+
+def _bound(body: Body) -> set[str]:
+    """Names that statements bind for those behind them."""
+    return {s.var.name if isinstance(s, (Let, Start, Declare, Total)) else s.name
+            for s in body if isinstance(s, (Let, Start, Declare, Total, Alloc, Point))}
+
+
+def _binds_rows(body: Body) -> bool:
+    return any(isinstance(s, _ROWS) for s in body)
 
 
 def pruned(body: Body) -> Body:
     """The body without names that no later statement uses or that say another name again."""
     used, out = set[str](), list[Stmt]()
-    for s in reversed(body):
+    for i, s in reversed([*enumerate(body)]):
         if isinstance(s, Let) and s.var.name not in used:
             continue
         if isinstance(s, Point) and s.name not in used:
@@ -48,7 +61,9 @@ def pruned(body: Body) -> Body:
             s = replace(s, values=tuple(r.axis for r in s.rows if f"{OWN}{r.axis.name}_at" in used))
         s = within(_without_single(s))
         turn = _turned_once(s)
-        if turn is not None and len(body) > 1 and any(isinstance(x, _BINDS) for x in turn):
+        others = (*body[:i], *out)
+        if turn is not None and (_bound(turn) & _bound(others)
+                                 or _binds_rows(turn) and _binds_rows(others)):
             turn = (Scope(turn),)  # its names end here
         for x in reversed((s,) if turn is None else turn):
             out.append(x)
@@ -93,14 +108,36 @@ def _without_single(s: Stmt) -> Stmt:
 
 def _turned_once(s: Stmt) -> Body | None:
     """The body of a loop of one turn, with that value in place of its axis; None for others."""
-    if not isinstance(s, For) or s.kind != "serial" or s.step > 1 or (
-            simplify(s.hi - s.lo) != Const(1)) or any(
-                isinstance(x, Update) for x in walk_body(s.body)):  # states that nothing would read
+    if not isinstance(s, For) or s.kind != "serial" or not _is_one_turn(s) or any(
+            isinstance(x, Update) for x in walk_body(s.body)):  # states that nothing would read
         return None
     if isinstance(s.lo, (Const, Axis)):
         body: Body = substituted(s.body, {s.axis: s.lo})
         return body
-    return (Let(s.axis, s.lo), *s.body) if s.axis.name in names_in(s.body) else s.body
+    body = _decided(s.body, {s.axis: s.lo})
+    return (Let(s.axis, s.lo), *body) if s.axis.name in names_in(body) else body
+
+
+def _is_one_turn(s: For) -> bool:
+    """True if the axis takes one value: a last step that is cut short counts, unless other
+    statements stand for its values."""
+    turns = simplify(s.hi - s.lo)
+    return isinstance(turns, Const) and (
+        turns.value == s.step if s.rest else 0 < turns.value <= s.step)
+
+
+def _decided(body: Body, new: Mapping[Expr, Expr]) -> Body:
+    """The body with one side of each condition that values of axes decide."""
+    out: list[Stmt] = []
+    for s in body:
+        s = with_bodies(s, {name: _decided(b, new) for name, b in bodies(s)})
+        cond = simplify(substitute(s.cond, new)) if isinstance(s, If) else None
+        if isinstance(s, If) and isinstance(cond, Const):
+            side = s.body if cond.value else s.other
+            out += [Scope(side)] if _bound(side) or _binds_rows(side) else side
+        else:
+            out.append(s)
+    return tuple(out)
 
 
 def within(s: Stmt) -> Stmt:

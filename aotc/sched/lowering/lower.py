@@ -13,6 +13,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_schedule
 from aotc.sched.expand.expand_stages import expanded
 from aotc.sched.lowering.context import ALIGN
+from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.lowering.lower_call import lower_call
 from aotc.sched.lowering.lower_copies import held
 from aotc.sched.lowering.lower_region import Bodies, region_buffers
@@ -42,7 +43,8 @@ def lower(program: Program, schedule: Schedule, target: Target,
         raise ScheduleError(faults)
     program = apply_rewrites(program, schedule.rewrites)
     bodies = Bodies({*program.buffers}, len(slots := slot_sizes(program, schedule)))
-    kernels = _kernels(program, schedule, target, bodies, common or {})
+    labels = kernel_names(program, schedule.groups)
+    kernels = _kernels(program, schedule, target, bodies, common or {}, labels)
     if held(schedule, target.machine):
         _check_held(program, schedule, target, kernels)
     names = kept_names(program, schedule)
@@ -76,7 +78,8 @@ def lower(program: Program, schedule: Schedule, target: Target,
     known = {p.name: p for p in places}
     kernels = tuple(replace(k, barriers=barriers(k, known)) if k.threads else k for k in kernels)
     kernels = tuple(expanded(k, target) for k in kernels)
-    kernels = _for_calls_of(program, schedule, kernels, common or {})
+    kernels = _for_calls_of(program, kernels, {
+        label for g, label in zip(schedule.groups, labels) if g.name in (common or {})})
     return Plan(program.name, target.name, program.syms, program.checks, tuple(places),
                 (*slots, *bodies.slots), kernels, (*weights, *bodies.weights), schedule.math,
                 schedule.optimize, regions=tuple(bodies.regions), texts=program.texts,
@@ -88,27 +91,26 @@ def lower(program: Program, schedule: Schedule, target: Target,
                 cores=target.machine.cores if target.machine.stores else 0)
 
 
-def _kernels(program, schedule, target, bodies, common):
-    """The kernels in call order, those of groups in ``common`` as they are; those of regions'
-    bodies are gathered in ``bodies``."""
+def _kernels(program, schedule, target, bodies, common, labels):
+    """The kernels in call order by the names ``labels``, those of groups in ``common`` as they are;
+    those of regions' bodies are gathered in ``bodies``."""
     out = []
-    for i, g in enumerate(schedule.groups):
+    for g, label in zip(schedule.groups, labels):
         region = find_call(program, g)
         if isinstance(region, (Loop, Branch)):
             plans = [lower(b, s, target)
                      for b, s in zip(region.bodies, schedule.regions[region.name])]
-            out += bodies.enter(region, plans, f"k{i:03d}", len(out))
+            out += bodies.enter(region, plans, label, len(out))
         elif g.name in common:
-            out.append(replace(common[g.name], name=f"k{i:03d}"))
+            out.append(replace(common[g.name], name=label))
         else:
-            out.append(lower_group(program, schedule, target, g, i))
+            out.append(lower_group(program, schedule, target, g, label))
     return tuple(out)
 
 
-def _for_calls_of(program, schedule, kernels, common):
-    """The kernels, those in ``common`` with the ranges that the Program's symbols have."""
+def _for_calls_of(program, kernels, known):
+    """The kernels, those of the names ``known`` with the ranges that the Program's symbols have."""
     own = {s.name: s for s in program.syms}
-    known = {f"k{i:03d}" for i, g in enumerate(schedule.groups) if g.name in common}
     return tuple(with_symbols(k, lambda s: own.get(s.name, s)) if k.name in known else k
                  for k in kernels)
 
@@ -120,13 +122,12 @@ def _place(program, schedule, name, storage, offset=0, slot=0, index=0):
 
 
 def lower_group(program: Program, schedule: Schedule, target: Target, group: Group,
-                number: int) -> Kernel:
+                name: str = "") -> Kernel:
     """One group as one Kernel: the tile decode, scratch, and its stages in order.  ScheduleError
     where they cannot be written as it says, or scratch does not fit into its memory."""
-    name = f"k{number:03d}"
     call = find_call(program, group)
     if isinstance(call, LibCall):
-        return lower_call(program, schedule, target, group, call, number)
+        return lower_call(program, schedule, target, group, call, name)
     found = kept_stages(program, schedule, target, group)
     return written_kernel(program, target, group, replace(found, kernel=replace(
         found.kernel, name=name)))

@@ -16,12 +16,12 @@ from aotc.target.base import Target
 
 
 def lower_call(program: Program, schedule: Schedule, target: Target, group: Group, call: LibCall,
-               number: int) -> Kernel:
+               name: str) -> Kernel:
     """The Kernel of a group that is the LibCall ``call``, a work item of which is one call of the C
     function.  Every tensor it touches is row-major."""
     row = LIBRARY.get(call.kernel)
     if row is not None and row.grows and not target.library:
-        return _by_threads(program, schedule, target, group, call, number)
+        return _by_threads(program, schedule, target, group, call, name)
     if row is None or not target.library:
         known = ", ".join(LIBRARY) if target.library else "none"
         raise ScheduleError([f"group {group.name}: library kernel {call.kernel!r}; {target.name} "
@@ -38,12 +38,12 @@ def lower_call(program: Program, schedule: Schedule, target: Target, group: Grou
     stage = Call(call.kernel, program.dtype(names[0]), operands, numbers)
     reads = tuple(dict.fromkeys(call.inputs))
     count = simplify((items + (row.rows - 1)) // row.rows)
-    return Kernel(f"k{number:03d}", _title(program, call), call.origin, count, (), (), (stage,),
+    return Kernel(name, _title(program, call), call.origin, count, (), (), (stage,),
                   reads, call.outs, Const(0), group_bytes(program, schedule, (), reads, call.outs))
 
 
 def _by_threads(program: Program, schedule: Schedule, target: Target, group: Group, call: LibCall,
-                number: int) -> Kernel:
+                name: str) -> Kernel:
     """The Kernel of new entries that threads put behind the old ones, in place: a work item copies
     a piece of what belongs to one row, so that a few long rows have blocks enough."""
     alias = next(a for a in program.aliases if a.present == call.outs[0])
@@ -59,7 +59,7 @@ def _by_threads(program: Program, schedule: Schedule, target: Target, group: Gro
     nest = Nest(target.rows("move")[0].name, (Range(at, Const(0), left),), (), "none", (), value,
                 (put,), "at", target.lanes)
     return shared_by_threads(Kernel(
-        f"k{number:03d}", _title(program, call), call.origin,
+        name, _title(program, call), call.origin,
         simplify(call.numbers[0] * pieces), (), (), (nest,), (added,), call.outs, Const(0),
         group_bytes(program, schedule, (), (added,), (added,)), group.threads), target)
 

@@ -13,6 +13,7 @@ from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import simplify
 from aotc.ir.tile_statements import dot_step
 from aotc.passes.rewrites import apply_rewrites
+from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.model.boxes import tile_anchor
 from aotc.sched.model.product_rows import F32_OPERANDS, waste_of
 from aotc.sched.model.size import estimate, estimate_volume
@@ -37,12 +38,12 @@ def explain(program: Program, schedule: Schedule, target: Target) -> list[tuple[
     the bodies of loops and branches, too."""
     program = apply_rewrites(program, schedule.rewrites)
     rows: list[tuple[str, list[str]]] = []
-    for i, g in enumerate(schedule.groups):
+    for g, name in zip(schedule.groups, kernel_names(program, schedule.groups)):
         step = find_call(program, g)
         if isinstance(step, (Loop, Branch)):
-            rows += _region(step, schedule.regions[step.name], target, f"k{i:03d}")
+            rows += _region(step, schedule.regions[step.name], target, name)
         else:
-            rows.append((f"k{i:03d}", _group(program, target, g)))
+            rows.append((name, _group(program, target, g)))
     return rows
 
 

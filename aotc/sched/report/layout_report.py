@@ -20,6 +20,7 @@ from aotc.ir.simplify import simplify
 from aotc.passes.layout_rule import RULE
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.judge.judge import Judge
+from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.memory.allocate import physical_elements
 from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.size import estimate, estimate_volume
@@ -84,7 +85,8 @@ class _View:
     def __init__(self, program, schedule, target):
         self.original, self.schedule, self.target = program, schedule, target
         self.program = apply_rewrites(program, schedule.rewrites)
-        self.stages = [(f"k{i:03d}", g, s) for i, g in enumerate(schedule.groups)
+        names = kernel_names(self.program, schedule.groups)
+        self.stages = [(name, g, s) for name, g in zip(names, schedule.groups)
                        if isinstance(self.program.producer[g.anchor], Compute)
                        for s in group_stages(self.program, g)]
         self.saved = {b for g in schedule.groups for b in g.outputs}
