@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from aotc.ir.dtypes import BF16, DTYPES, is_int
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Where, axes_of, walk
-from aotc.ir.numbers.grouped import INTEGER_ROWS, grouped_weights, integer_row
+from aotc.ir.numbers.grouped import grouped_weights, integer_row
 from aotc.ir.program import Fold
 from aotc.ir.simplify import upper
 
@@ -46,23 +46,32 @@ Dtypes = tuple[str, str, str]  # of a row's operands A and B and its sums
 BYTES: Dtypes = ("u8", "i8", "i32")
 SIGNED_BYTES: Dtypes = ("i8", "i8", "i32")
 BF16_PRODUCT: Dtypes = (BF16, BF16, "f32")
-GROUPED_PRODUCT: Dtypes = ("f32", "u8", "f32")  # of weights in bytes, ``numbers/grouped.py``
-# the same of rows that are integers: numbers of 8 bits, stored 128 larger, and of 16 bits
-GROUPED_INTEGERS: dict[str, Dtypes] = {d: (d, "u8", "f32") for d in INTEGER_ROWS}
-_GROUPED = (GROUPED_PRODUCT, *GROUPED_INTEGERS.values())
+
+
+def grouped_dtypes(rows: str, bits: int) -> Dtypes:
+    """Dtypes of a product by grouped weights of 8 or 4 bits (``numbers/grouped.py``), signed
+    numbers whatever bytes hold them.  rows: dtype of A, f32 or one of ``INTEGER_ROWS``: numbers of
+    8 bits, stored 128 larger, and of 16 bits."""
+    return rows, f"i{bits}", "f32"
+
+
+def is_grouped(dtypes: Dtypes | None) -> bool:
+    """True for the Dtypes of a product by grouped weights."""
+    return dtypes is not None and is_int(dtypes[1]) and dtypes[2] == "f32"
 
 
 def dot_dtypes(body: Expr) -> Dtypes | None:
     """Dtypes of a product of two integers of 8 or of 16 bits, both converted to i32 (the signed one
     is B, as in ``BYTES``), ``BF16_PRODUCT`` for one of two bf16, both converted to f32,
-    ``GROUPED_PRODUCT`` for one of an f32 and ``grouped_weights``, one of ``GROUPED_INTEGERS`` if
-    that f32 is an ``integer_value``; None for others."""
+    ``grouped_dtypes`` for one of an f32 and ``grouped_weights``, of the integers behind that f32 if
+    it is an ``integer_value``; None for others."""
     if not isinstance(body, Binary) or body.op != "mul":
         return None
     for a, b in ((body.a, body.b), (body.b, body.a)):
-        if body.dtype == "f32" and grouped_weights(b):
+        weights = grouped_weights(b) if body.dtype == "f32" else None
+        if weights is not None:
             row = integer_row(a)
-            return GROUPED_PRODUCT if row is None else GROUPED_INTEGERS[row.dtype]
+            return grouped_dtypes("f32" if row is None else row.dtype, weights.grouping.bits)
     if not isinstance(body.a, Cast) or not isinstance(body.b, Cast):
         return None
     signed, other = sorted((body.a.x.dtype, body.b.x.dtype))  # "i8" before "u8"
@@ -92,7 +101,7 @@ def factor_pairs(axes: Axes, raxes: Axes, fold: str | Fold, body: Expr) -> tuple
         return ()
     out = []
     for a, b in ((body.a, body.b), (body.b, body.a)):
-        if narrow in _GROUPED:
+        if is_grouped(narrow):
             weights = grouped_weights(b)
             if weights is None:
                 continue

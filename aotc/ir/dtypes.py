@@ -15,31 +15,39 @@ Array = np.ndarray[Any, np.dtype[Any]]  # of any shape and dtype: a Buffer or Pl
 
 @dataclass(frozen=True)
 class DType:
-    """One element type: ``size`` in bytes, ``c`` its C11 name, ``kind`` one of f, i, u, b."""
+    """One element type: ``bits`` that an element takes, ``c`` the C11 name and ``numpy`` the dtype
+    of what holds it, ``kind`` one of f, i, u, b."""
 
     name: str
     numpy: np.dtype[Any]
     c: str
-    size: int
+    bits: int
     kind: str
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element by itself."""
+        return -(-self.bits // 8)
 
 
 _ROWS = (
-    DType("f64", np.dtype("float64"), "double", 8, "f"),
-    DType("f32", np.dtype("float32"), "float", 4, "f"),
-    DType("i64", np.dtype("int64"), "int64_t", 8, "i"),
-    DType("i32", np.dtype("int32"), "int32_t", 4, "i"),
-    DType("i16", np.dtype("int16"), "int16_t", 2, "i"),
-    DType("i8", np.dtype("int8"), "int8_t", 1, "i"),
-    DType("u64", np.dtype("uint64"), "uint64_t", 8, "u"),
-    DType("u32", np.dtype("uint32"), "uint32_t", 4, "u"),
-    DType("u16", np.dtype("uint16"), "uint16_t", 2, "u"),
-    DType("u8", np.dtype("uint8"), "uint8_t", 1, "u"),
-    DType("bool", np.dtype("bool"), "uint8_t", 1, "b"),
-    DType("f16", np.dtype("float16"), "uint16_t", 2, "f"),
-    DType("bf16", np.dtype("uint16"), "uint16_t", 2, "f"),  # behind u16, whose arrays those are
+    DType("f64", np.dtype("float64"), "double", 64, "f"),
+    DType("f32", np.dtype("float32"), "float", 32, "f"),
+    DType("i64", np.dtype("int64"), "int64_t", 64, "i"),
+    DType("i32", np.dtype("int32"), "int32_t", 32, "i"),
+    DType("i16", np.dtype("int16"), "int16_t", 16, "i"),
+    DType("i8", np.dtype("int8"), "int8_t", 8, "i"),
+    DType("u64", np.dtype("uint64"), "uint64_t", 64, "u"),
+    DType("u32", np.dtype("uint32"), "uint32_t", 32, "u"),
+    DType("u16", np.dtype("uint16"), "uint16_t", 16, "u"),
+    DType("u8", np.dtype("uint8"), "uint8_t", 8, "u"),
+    DType("bool", np.dtype("bool"), "uint8_t", 8, "b"),
+    DType("f16", np.dtype("float16"), "uint16_t", 16, "f"),
+    DType("bf16", np.dtype("uint16"), "uint16_t", 16, "f"),  # behind u16, whose arrays those are
 )
 DTYPES = {row.name: row for row in _ROWS}
+# ... and those of a product's operands that no buffer has: several lie in one byte
+ELEMENTS = DTYPES | {"i4": DType("i4", np.dtype("uint8"), "uint8_t", 4, "i")}
 HALF = "f16"  # half precision
 BF16 = "bf16"  # the upper half of an f32
 HALVES = (HALF, BF16)  # floats of 16 bits, which nothing computes in
@@ -82,4 +90,4 @@ def from_bf16(bits: Array) -> Array:
 
 
 def is_int(dtype: str) -> bool:
-    return DTYPES[dtype].kind in "iu"
+    return ELEMENTS[dtype].kind in "iu"

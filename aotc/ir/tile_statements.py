@@ -3,7 +3,7 @@ follows them vector by vector."""
 
 from dataclasses import dataclass
 
-from aotc.ir.dtypes import DTYPES, HALF
+from aotc.ir.dtypes import ELEMENTS, HALF, is_int
 from aotc.ir.expr import Axis, Expr, show
 from aotc.ir.numbers.byte_panels import LANE
 from aotc.ir.numbers.grouped import Grouping
@@ -19,7 +19,7 @@ def slice_start(k: Axis) -> Axis:
 def dot_step(dtype: str) -> int:
     """Neighbours along the sum that a product with rows of ``dtype`` takes at a time; f16 is
     converted element by element, or multiplied by a unit of its own."""
-    return 1 if dtype == HALF else max(1, LANE // DTYPES[dtype].size)
+    return 1 if dtype == HALF else max(1, 8 * LANE // ELEMENTS[dtype].bits)
 
 
 def whole_steps(depth: Expr, dtype: str) -> Expr:
@@ -31,8 +31,8 @@ def whole_steps(depth: Expr, dtype: str) -> Expr:
 
 def is_narrow(dtypes: tuple[str, str, str]) -> bool:
     """True for a product whose panels hold narrower numbers than it sums, which its micro-kernel
-    takes one run of memory of."""
-    return dot_step(dtypes[0]) > 1 or dtypes[:2] == ("f32", "u8")
+    takes one run of memory of: of several neighbours of the sum, or of integers that f32 meets."""
+    return dot_step(dtypes[0]) > 1 or is_int(dtypes[1])
 
 
 @dataclass(frozen=True)

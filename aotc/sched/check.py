@@ -260,7 +260,7 @@ def _threads(target, g):
         return [f"group {g.name}: threads {g.threads}; a work item of {target.name} is one "
                 "thread's, remove it"] if g.threads else []
     rows = [u for u in target.ukernels if u.name in g.ukernel.values()]
-    least = max((u.tile.get("threads", lanes) for u in rows), default=lanes)
+    least = max((u.threads or lanes for u in rows), default=lanes)
     if least <= g.threads <= most and g.threads % lanes == 0:
         return []
     return [f"group {g.name}: threads {g.threads}; choose a multiple of {lanes} in {least}..{most}"]
@@ -361,11 +361,11 @@ def _nest(s, loops, row, where):
     if loops.get("lanes") not in names:
         return [f"{where}: lanes {loops.get('lanes')!r}; choose from {', '.join(names)}"]
     if not lane_nest((row,), s):
-        return [f"{where}: {name} computes in f32 and stores {', '.join(row.dtypes)}; use loops"]
+        return [f"{where}: {name} computes in f32 and stores {', '.join(row.stored)}; use loops"]
     if s.fold not in ("none", "sum", "max", "min"):
         return [f"{where}: {name} folds sum, max or min; use loops"]
     blocks = [a.name for a in s.axes if a.name != loops["lanes"]]
-    if row.tile.get("exchange") and "block" not in loops:
+    if row.exchanges and "block" not in loops:
         return [f"{where}: {name} needs block, the axis whose neighbours it writes; choose from "
                 f"{', '.join(blocks) or 'another row'}"]
     if loops.get("block", blocks[0] if blocks else None) not in blocks + [None]:
@@ -374,7 +374,7 @@ def _nest(s, loops, row, where):
 
 
 def _whole_panels(g, box, lane, row, where):
-    nr = row.tile["nr"]
+    nr = row.tile.nr
     if starts_at_multiple(g, box[lane][0], nr):
         return []
     return [f"{where}: tile {lane.name}/{g.tile.get(lane.name, '?')} must be a multiple of {nr} "
@@ -406,7 +406,7 @@ def _contraction(program, schedule, g, s, box, row, loops, where):
         layout = layout_from_json(schedule.layouts.get(buffer))
         return lambda index: offset_of(index, program.shape(buffer), layout)
 
-    if "unit" in row.tile:
+    if row.unit:
         return [f"{where}: {x}" for x in unit_faults(f, loops, row, lane, k, place, g)]
     if loops.get("a") == "rows":
         load, guard = zero_filled(f.a)
@@ -414,12 +414,12 @@ def _contraction(program, schedule, g, s, box, row, loops, where):
         if step is None or guard is not None and (k in axes_of(guard) or step != Const(1)):
             faults.append(f"{where}: a 'rows' needs a plain load with one stride along {k.name}, "
                           "of one element where there is padding; use 'packed'")
-        elif endless(guard, k) and "bk" not in row.tile:
+        elif endless(guard, k) and row.shared is None:
             faults.append(f"{where}: a 'rows' with padding needs an upper bound of {k.name}, for "
                           "so many zeros are read; give its dimension one, or use 'packed'")
     elif loops.get("a") != "packed":
         faults.append(f"{where}: a {loops.get('a')!r}; choose rows or packed")
-    nr, taps = row.tile["nr"], tuple(r for r in f.k if r != k)
+    nr, taps = row.tile.nr, tuple(r for r in f.k if r != k)
     if loops.get("b") == "panel":
         base = panel_base(place(f.b.buffer), f.b.index, lane, k, taps, nr) \
             if isinstance(f.b, Load) and f.b.buffer in program.consts else None

@@ -12,7 +12,8 @@ from aotc.ir.schedule import (
     Group,
     Loops,
 )
-from aotc.target.base import Target, Ukernel
+from aotc.target.base import Target
+from aotc.target.kernel_rows import KernelRow, ProductRow
 
 # by the category of its row: on machines whose work items are one thread's, and where threads
 # share one
@@ -30,30 +31,30 @@ def choices_of(target: Target, group: Group, stage: str) -> tuple[str, ...]:
     or on this target."""
     row = target.row(group.ukernel[stage])
     # what is expanded to f32, micro-kernels of f32 read
-    floats = row.category == "dot" and row.dtypes[0] == "f32" and "expanded" in row.tile
+    floats = isinstance(row, ProductRow) and row.in_floats
     known = (_ALONE | _SHARED if target.machine.threads else _ALONE)[
         "contraction" if floats else row.category]
-    block = ("block",) if row.tile.get("block", 1) > 1 else ()
+    block = ("block",) if row.block > 1 else ()
     vectors = target.vectors
-    alone = not target.machine.threads
-    none = {x for x, there in (("stages", "stages" in row.tile), ("unroll", not vectors.fixed),
+    alone, staged = not target.machine.threads, row.staging is not None
+    none = {x for x, there in (("stages", staged), ("unroll", not vectors.fixed),
                                ("reread", vectors.registers > 0), ("quotients", alone),
                                *((k, not vectors.fixed) for k in ("registers", "block_registers")),
                                *((k, alone and vectors.prefetches) for k in LOOKUPS),
-                               *((k, "fetch" in row.tile) for k in FETCHES)) if not there}
+                               *((k, staged) for k in FETCHES)) if not there}
     return tuple(c for c in known if c not in none) + block
 
 
-def row_faults(row: Ukernel, loops: Loops) -> list[str]:
+def row_faults(row: KernelRow, loops: Loops) -> list[str]:
     """Values of choices that a row cannot have, though others can."""
-    faults, stages, ways = [], loops.get("stages"), row.tile.get("fetch", ())
-    if isinstance(stages, int) and "stages_range" in row.tile:
-        low, high = row.tile["stages_range"]
-        if not low <= stages <= high:
-            faults.append(f"stages {stages}; {row.name} takes {low} to {high}")
-    return faults + [f"{key} {loops[key]!r}; {row.name} takes {' or '.join(ways)}"
-                     for key in ("a_fetch", "b_fetch") if ways and loops.get(key, ways[0])
-                     not in ways and loops[key] in CHOICES[key]]
+    staging, faults, stages = row.staging, [], loops.get("stages")
+    if staging is None:
+        return []
+    if isinstance(stages, int) and not staging.least <= stages <= staging.most:
+        faults.append(f"stages {stages}; {row.name} takes {staging.least} to {staging.most}")
+    return faults + [f"{key} {loops[key]!r}; {row.name} takes {' or '.join(staging.ways)}"
+                     for key in ("a_fetch", "b_fetch") if loops.get(key, staging.ways[0])
+                     not in staging.ways and loops[key] in CHOICES[key]]
 
 
 __all__ = ["choices_of", "row_faults"]

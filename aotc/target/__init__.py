@@ -3,7 +3,7 @@
 import platform
 
 from aotc.errors import UnsupportedError
-from aotc.target.base import Machine, Target, Ukernel
+from aotc.target.base import Machine, Target
 from aotc.target.cpu import (
     AARCH64,
     AARCH64_BF16,
@@ -95,5 +95,5 @@ def get_target(name: str, precision: str = "f32") -> Target:
     return TARGETS[name]
 
 
-__all__ = ["TARGETS", "Machine", "Target", "Ukernel", "flags_of", "get_target", "maker_of",
-           "native", "pays_here", "runs_here"]
+__all__ = ["TARGETS", "Machine", "Target", "flags_of", "get_target", "maker_of", "native",
+           "pays_here", "runs_here"]

@@ -1,8 +1,9 @@
 """What a target is: facts only.  One file per target fills these in."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal, overload
 
+from aotc.target.kernel_rows import KernelRow, NestRow, ProductRow
 from aotc.target.tuning import Tuning
 
 Words = tuple[str, ...]  # of a command line, or flags
@@ -174,21 +175,6 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Ukernel:
-    """One micro-kernel row: its category, element types, register tile and template.
-
-    Every row has a slow twin (the ``loops`` row computes the same stage), is tested against it,
-    and is what a Schedule names.  template: "" for an instruction of a unit beside the vectors.
-    """
-
-    name: str
-    category: str
-    dtypes: tuple[str, ...]
-    template: str
-    tile: dict[str, Any] = field(default_factory=dict, hash=False)
-
-
-@dataclass(frozen=True)
 class Cross:
     """How another machine builds and runs code for a target, as the bundle's manifest repeats it.
 
@@ -249,7 +235,7 @@ class Target:
     cflags: Words
     folder: str
     machine: Machine
-    ukernels: tuple[Ukernel, ...]
+    ukernels: tuple[KernelRow, ...]
     requires: str = ""
     cpu_flags: Words = ()
     arch: str = ""
@@ -262,6 +248,19 @@ class Target:
     vectors: VectorFacts = VectorFacts()
     makers: Words = ()
 
+    def __post_init__(self) -> None:
+        names = [u.name for u in self.ukernels]
+        twice = sorted({n for n in names if names.count(n) > 1})
+        if twice:
+            raise ValueError(f"target {self.name}: several rows named {', '.join(twice)}")
+        for u in (u for u in self.ukernels if isinstance(u, ProductRow)):
+            if u.tile.lanes != self.lanes:
+                raise ValueError(f"target {self.name}: row {u.name} has vectors of {u.tile.lanes} "
+                                 f"lanes, the target of {self.lanes}")
+            if (u.shared is None) == (self.machine.threads > 0):
+                raise ValueError(f"target {self.name}: row {u.name}; threads share a tile "
+                                 "(``shared``) where they share work items, and only there")
+
     @property
     def tuning(self) -> Tuning:
         """What was fitted to the target's machine."""
@@ -273,150 +272,34 @@ class Target:
         return self.emitter != "simt"
 
     @property
-    def units(self) -> tuple[Ukernel, ...]:
+    def units(self) -> tuple[ProductRow, ...]:
         """Rows of products on units beside the vectors."""
-        return tuple(u for u in self.rows("contraction") if "unit" in u.tile)
+        return tuple(u for u in self.rows("contraction") if u.unit)
 
-    def row(self, name: str) -> Ukernel:
+    def row(self, name: str) -> KernelRow:
         """The row of that name; KeyError if the target has none."""
         for u in self.ukernels:
             if u.name == name:
                 return u
         raise KeyError(name)
 
-    def rows(self, category: str) -> tuple[Ukernel, ...]:
+    def product_row(self, name: str) -> ProductRow:
+        """The row of that name; KeyError if the target has none, or it is one of nests."""
+        row = self.row(name)
+        if not isinstance(row, ProductRow):
+            raise KeyError(name)
+        return row
+
+    @overload
+    def rows(self, category: Literal["contraction", "dot"]) -> tuple[ProductRow, ...]: ...
+
+    @overload
+    def rows(self, category: Literal["map", "move", "reduction", "window", "transform",
+                                     "loops"]) -> tuple[NestRow, ...]: ...
+
+    @overload
+    def rows(self, category: str) -> tuple[KernelRow, ...]: ...
+
+    def rows(self, category: str) -> tuple[KernelRow, ...]:
+        """The rows of a category, in the order of the target's table."""
         return tuple(u for u in self.ukernels if u.category == category)
-
-
-F32 = ("f32", "f32", "f32")
-WINDOW_BLOCK = 4  # neighbouring outputs of a sliding window computed together, sharing loads
-
-
-def contraction(suffix: str, lanes: int, mr: int, nv: int, **more: float) -> Ukernel:
-    """Contraction row: an MR x (NV*lanes) register tile over full K.  more: of its ``tile``."""
-    nr = nv * lanes
-    return Ukernel(f"contraction_f32_{mr}x{nr}__{suffix}", "contraction", F32,
-                   "contraction.c.j2", {"mr": mr, "nv": nv, "nr": nr, **more})
-
-
-def unit_product(suffix: str, lanes: int, rows: int, columns: int, rate: float,
-                 near: str) -> Ukernel:
-    """Contraction row of the unit SUFFIX, which multiplies tiles of ROWS x COLUMNS, of f32 or f16,
-    by itself.  rate: its flops, in those of the vectors beside it; near: the memory that its
-    operands have to be in."""
-    return Ukernel(f"contraction_f32_{rows}x{columns}__{suffix}", "contraction", F32, "",
-                   {"mr": rows, "nv": columns // lanes, "nr": columns, "rate": rate,
-                    "near": near, "unit": suffix})
-
-
-MOVED = "dot_moved.c.j2"  # the template of 8-bit rows whose instruction takes the other rows
-
-
-def operands(dtypes: tuple[str, str, str]) -> str:
-    """What names say of the operands of narrow products: ``u8s8``, ``s8s8``, ``bf16``."""
-    a, b = (d if d == "bf16" else d.replace("i", "s") for d in dtypes[:2])
-    return a if a == b == "bf16" else a + b
-
-
-def dot(suffix: str, lanes: int, mr: int, nv: int, template: str = "dot.c.j2",
-        rows: str = "u8", rate: float = 1.0) -> Ukernel:
-    """Row of 8-bit products, of ``rows`` u8 or i8: an MR x (NV*lanes) tile of i32 sums over full
-    K.  rate: products in the time of one in f32."""
-    nr, dtypes = nv * lanes, (rows, "i8", "i32")
-    return Ukernel(f"dot_{operands(dtypes)}_{mr}x{nr}__{suffix}", "dot", dtypes, template,
-                   {"mr": mr, "nv": nv, "nr": nr, "rate": rate})
-
-
-def dot_pairs(suffix: str, lanes: int, mr: int, nv: int, **more: float) -> Ukernel:
-    """Row of bf16 products, two per lane and step: an MR x (NV*lanes) tile of f32 sums over full
-    K.  more: of its ``tile``, as its ``rate`` where that is not ``Tuning.narrow_rate``."""
-    nr = nv * lanes
-    return Ukernel(f"dot_bf16_{mr}x{nr}__{suffix}", "dot", ("bf16", "bf16", "f32"),
-                   "dot_pairs.c.j2", {"mr": mr, "nv": nv, "nr": nr, **more})
-
-
-def dot_blocks(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:
-    """The same by an instruction for blocks of two rows by two columns, of which a vector of sums
-    holds one; MR is even."""
-    nr = nv * lanes
-    return Ukernel(f"dot_bf16_{mr}x{nr}__{suffix}", "dot", ("bf16", "bf16", "f32"),
-                   "dot_blocks.c.j2", {"mr": mr, "nv": nv, "nr": nr})
-
-
-TILE = 16  # rows of a matrix tile, and columns of one of sums
-TILE_STEPS = 8  # steps of 64 bytes of a sum whose part of a panel, 16 KB, stays in the first cache
-TILES = "dot_tiles.c.j2"  # the template of rows on matrix tiles
-
-
-def dot_tiles(suffix: str, mr: int, dtypes: tuple[str, str, str], **more: float) -> Ukernel:
-    """Row of products on matrix tiles: MR (one tile, two, or four in slices of the sum) by two
-    tiles of sums over full K.  even: so many rows that lie evenly apart need no copy; more: of its
-    ``tile``."""
-    nr = 2 * TILE
-    return Ukernel(f"dot_{operands(dtypes)}_{mr}x{nr}__{suffix}", "dot", dtypes, TILES,
-                   {"mr": mr, "nv": nr // TILE, "nr": nr, "load_cost": 4.0 * TILE / mr,
-                    "even": TILE, **more})
-
-
-def dot_grouped(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:
-    """Row of f32 by weights of 8 or 4 bits with a scale per group: an MR x (NV*lanes) tile of f32
-    sums over full K, the weights expanded in registers.  expand: multiply-adds that expanding a
-    weight takes as long as."""
-    nr = nv * lanes
-    return Ukernel(f"dot_grouped_{mr}x{nr}__{suffix}", "dot", ("f32", "u8", "f32"),
-                   "dot_grouped.c.j2", {"mr": mr, "nv": nv, "nr": nr, "expand": 1.4})
-
-
-def dot_expanded(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:
-    """The same with the weights of a panel expanded to f32 in scratch, once for all rows of a work
-    item, where the micro-kernels of f32 read them."""
-    nr = nv * lanes
-    return Ukernel(f"dot_expanded_{mr}x{nr}__{suffix}", "dot", ("f32", "u8", "f32"),
-                   "contraction.c.j2", {"mr": mr, "nv": nv, "nr": nr, "expand": 3.0,
-                                        "expanded": True})
-
-
-# by the dtype of rows: what the names of their rows say, and multiply-adds that expanding a weight
-# for them takes as long as
-_INTEGERS = {"u8": ("bytes", 1.0), "i16": ("words", 1.2)}
-
-
-def dot_integers(suffix: str, lanes: int, mr: int, nv: int, rows: str, rate: float) -> Ukernel:
-    """Row of rows of integers, u8 or i16, by grouped weights, summed group by group in integers:
-    the weights of a panel are expanded to as many bits in scratch, once for all rows of a work
-    item.  rate: products in the time of one in f32."""
-    nr, (name, expand) = nv * lanes, _INTEGERS[rows]
-    return Ukernel(f"dot_{name}_{mr}x{nr}__{suffix}", "dot", (rows, "u8", "f32"), "dot_bytes.c.j2",
-                   {"mr": mr, "nv": nv, "nr": nr, "expand": expand, "expanded": True,
-                    "rate": rate})
-
-
-DIGITS = "dot_digits.c.j2"  # the template of rows that multiply codes by digits of the other factor
-
-
-def dot_digits(suffix: str, nv: int) -> Ukernel:
-    """Row of f32 by grouped weights of 4 bits, for a single row, whose elements become integers of
-    three signed bytes group by group: NV vectors of 16 columns.  bits, steps: of weights that it
-    takes, and what their groups have to be a multiple of.  An instruction takes four products of
-    one of the three bytes."""
-    return Ukernel(f"dot_grouped_1x{16 * nv}__{suffix}", "dot", ("f32", "u8", "f32"), DIGITS,
-                   {"mr": 1, "nv": nv, "nr": 16 * nv, "bits": 4, "steps": 8, "rate": 4 / 3})
-
-
-EXCHANGE = 16  # rows and columns of a block that is transposed in registers: a cache line each
-
-
-def exchange(suffix: str) -> Ukernel:
-    """Row of moves that exchange the innermost axis: blocks are transposed in registers."""
-    return Ukernel(f"move_f32_exchange__{suffix}", "move", ("f32",), "nest",
-                   {"block": EXCHANGE, "exchange": True})
-
-
-def nests(suffix: str, stored: tuple[str, ...] = ("f32",)) -> tuple[Ukernel, ...]:
-    """Rows of the categories that are vector loop nests, and the plain nest that is always
-    legal.  stored: dtypes that the vector nests load and store (they compute in f32)."""
-    rows = [Ukernel(f"{c}_f32__{suffix}", c, stored, "nest")
-            for c in ("map", "move", "reduction", "window")]
-    rows.insert(3, Ukernel(f"window_f32_{WINDOW_BLOCK}x__{suffix}", "window", stored, "nest",
-                           {"block": WINDOW_BLOCK}))
-    return tuple(rows) + (Ukernel("loops", "loops", (), "nest"),)

@@ -3,15 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from aotc.target.base import (
+from aotc.target.base import Cross, Machine, Memory, Target, VectorFacts, Words
+from aotc.target.kernel_rows import KernelRow, ProductRow
+from aotc.target.micro_kernels import (
     MOVED,
-    Cross,
-    Machine,
-    Memory,
-    Target,
-    Ukernel,
-    VectorFacts,
-    Words,
     contraction,
     dot,
     dot_blocks,
@@ -23,6 +18,7 @@ from aotc.target.base import (
     dot_tiles,
     exchange,
     nests,
+    transform,
 )
 from aotc.target.tuning import Tuning
 
@@ -44,10 +40,10 @@ _LOADS: dict[str, Any] = {"lane_steps": (1, 2), "part_loads": True}
 _HALVES: dict[str, Any] = {**_LOADS, "halves": True}
 
 
-def _nests(suffix: str) -> tuple[Ukernel, ...]:
+def _nests(suffix: str) -> tuple[KernelRow, ...]:
     """Rows of loop nests, small constant matrices written out (Winograd forms), transposes."""
     return nests(suffix, ("f32", "f16", "bf16", "u8", "i8", "u16", "i16", "i32")) + (
-        Ukernel(f"transform_f32__{suffix}", "transform", ("f32", "bf16"), "nest"), exchange(suffix))
+        transform(suffix, ("f32", "bf16")), exchange(suffix))
 
 
 # products of bytes in the time of one in f32, of u8 and of s8 by s8, where they are more.  AMD EPYC
@@ -58,19 +54,19 @@ _BYTE_RATES = {"sse2": (1.8, 1.8), "avx2": (1.1, 1.1), "avx512": (1.4, 1.4), "vn
 
 
 def _dots(suffix: str, lanes: int, *tiles: tuple[int, int], unsigned: str = "dot.c.j2",
-          signed: str = "dot.c.j2") -> tuple[Ukernel, ...]:
+          signed: str = "dot.c.j2") -> tuple[ProductRow, ...]:
     """Rows of 8-bit products, of u8 and of s8 by s8; the templates of both."""
     kinds = zip(("u8", "i8"), (unsigned, signed), _BYTE_RATES.get(suffix, (1.0, 1.0)))
     return tuple(dot(suffix, lanes, m, n, template, rows, rate)
                  for rows, template, rate in kinds for m, n in tiles)
 
 
-def _pairs(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[Ukernel, ...]:
+def _pairs(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[ProductRow, ...]:
     """Rows of bf16 products."""
     return tuple(dot_pairs(suffix, lanes, m, n) for m, n in tiles)
 
 
-def _grouped(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[Ukernel, ...]:
+def _grouped(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[ProductRow, ...]:
     """Rows of f32 by grouped weights, expanded in registers, and of the first tile in scratch; of
     integers by those."""
     return (*(dot_grouped(suffix, lanes, m, n) for m, n in tiles),
@@ -78,18 +74,19 @@ def _grouped(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[Ukernel,
 
 
 def _integers(suffix: str, lanes: int, *tiles: tuple[int, int],
-              rates: tuple[float, float] = (1.0, 1.0)) -> tuple[Ukernel, ...]:
+              rates: tuple[float, float] = (1.0, 1.0)) -> tuple[ProductRow, ...]:
     """Rows of integers of 8 and of 16 bits by grouped weights."""
     return tuple(dot_integers(suffix, lanes, m, n, rows, rate)
                  for rows, rate in zip(("u8", "i16"), rates) for m, n in tiles)
 
 
-def _with_dots(target: Target, name: str, words: str, dots: tuple[Ukernel, ...], cflags: Words,
+def _with_dots(target: Target, name: str, words: str, dots: tuple[ProductRow, ...], cflags: Words,
                requires: str, flags: Words) -> Target:
     """A target with other rows of narrow products of the same types: CPUs that have an instruction
     for them."""
-    kinds = {u.dtypes for u in dots}
-    rows = tuple(u for u in target.ukernels if u.category != "dot" or u.dtypes not in kinds)
+    kinds = {u.products for u in dots}
+    rows = tuple(u for u in target.ukernels
+                 if not isinstance(u, ProductRow) or u.products not in kinds)
     return replace(target, name=name, description=f"{target.description} {words}",
                    cflags=cflags, ukernels=rows + dots,
                    requires=f"{target.requires} && defined({requires})",

@@ -3,11 +3,14 @@
 A work item is a thread block, scratch is its shared memory, a vector's lanes are a warp's threads.
 """
 
-from aotc.target.base import F32, Cross, Machine, Memory, Target, Ukernel
+from aotc.target.base import Cross, Machine, Memory, Target
+from aotc.target.kernel_rows import ProductRow, RegisterTile, SharedTile, Staging
+from aotc.target.micro_kernels import nests
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _LAUNCH = 3.5e-6  # seconds of a stream's smallest kernel and to the next: measured on an H100
 _THREADS = 256  # of a block, unless a row or a Schedule says otherwise
+_LANES = 32  # threads of a warp
 _STAGES = 3  # steps of a sum in shared memory: one that is multiplied, and those on their way
 _LOAD = 4.0  # multiply-adds of a load from shared memory
 _CROSS = Cross(("nvcc",), (), (), ("nvidia-cuda-toolkit",))
@@ -25,43 +28,38 @@ def _machine(workers: int, flops: float, dram: float, l2: int, shared: int) -> M
 
 
 def _tiled(mr: int, nr: int, tm: int, tn: int, bk: int, teams: int = 1,
-           load_cost: float = _LOAD) -> Ukernel:
+           load_cost: float = _LOAD) -> ProductRow:
     """Contraction row: an MR x NR tile of a block, TM x TN of it in each thread's registers, BK
     steps of the sum in shared memory at a time, and as many twice more on their way; ``teams``
-    of threads share the BK steps out.  load_cost: of an operand from there, in
-    multiply-adds.  stages: usual for a Schedule; stage_bytes: of each, in whose place the sums of
-    the teams lie in the end, ``shared`` bytes; stages_range: how many there may be; fetch: how
-    operands may come there; places: words from one row of A's
-    step to the next, and from one of B's; tap_bytes: for where the rows start, of every tap."""
+    of threads share the BK steps out.  load_cost: of an operand from there, in multiply-adds."""
     twin = f"x{bk}" if load_cost != _LOAD else ""  # of a row for longer sums
-    return Ukernel(f"contraction_f32_{mr}x{nr}{twin}__simt", "contraction", F32,
-                   "contraction.cu.j2",
-                   {"mr": mr, "nv": nr // 32, "nr": nr, "tm": tm, "tn": tn, "bk": bk,
-                    "stages": _STAGES, "stages_range": (2, 8), "fetch": ("copy", "value"),
-                    "teams": teams,
-                    "threads": mr // tm * (nr // tn) * teams, "load_cost": load_cost,
-                    "places": (bk + 4, nr),
-                    "stage_bytes": 4 * (mr * (bk + 4) + bk * nr),
-                    "shared": 4 * (teams - 1) * mr * nr, "tap_bytes": 4 * mr})
+    tile = RegisterTile(mr, nr // _LANES, _LANES)
+    return ProductRow(
+        f"contraction_f32_{tile}{twin}__simt", "contraction", "f32", ("f32",), "f32", tile,
+        "contraction.cu.j2", load_cost=load_cost, shared=SharedTile(
+            steps=bk, threads=mr // tm * (nr // tn) * teams, teams=teams, thread=(tm, tn),
+            sum_bytes=4 * (teams - 1) * mr * nr, staging=Staging(
+                usual=_STAGES, least=2, most=8, ways=("copy", "value"), pitch=(bk + 4, nr))))
 
 
-def _single(nr: int, threads: int) -> Ukernel:
+def _single(nr: int, threads: int) -> ProductRow:
     """Contraction row for one row of A: threads share the sum, NR columns side by side."""
-    return Ukernel(f"contraction_f32_1x{nr}__simt", "contraction", F32, "contraction_1.cu.j2",
-                   {"mr": 1, "nv": nr // 32, "nr": nr, "bk": threads // nr, "threads": threads,
-                    "shared": 4 * threads})
+    tile = RegisterTile(1, nr // _LANES, _LANES)
+    return ProductRow(f"contraction_f32_{tile}__simt", "contraction", "f32", ("f32",), "f32", tile,
+                      "contraction_1.cu.j2", shared=SharedTile(
+                          steps=threads // nr, threads=threads, sum_bytes=4 * threads))
 
 
-def _tensor_core(mr: int, nr: int, bk: int) -> Ukernel:
+def _tensor_core(mr: int, nr: int, bk: int) -> ProductRow:
     """Contraction row on tensor cores: operands of f16, or rounded to it where a Schedule says so,
     sums in f32.  Each warp has 32 x 32 of the tile."""
-    return Ukernel(f"contraction_f16_{mr}x{nr}__mma", "contraction", ("f16", "f16", "f32"),
-                   "contraction_mma.cu.j2",
-                   {"mr": mr, "nv": nr // 32, "nr": nr, "bk": bk, "threads": mr * nr // 32,
-                    "stages": 2, "stages_range": (1, 2), "fetch": ("value",),
-                    "places": ((bk + 8) // 2, (nr + 8) // 2),
-                    "stage_bytes": 2 * (mr * (bk + 8) + bk * (nr + 8)), "shared": 0,
-                    "tap_bytes": 4 * mr})
+    tile = RegisterTile(mr, nr // _LANES, _LANES)
+    return ProductRow(
+        f"contraction_f16_{tile}__mma", "contraction", "f16", ("f16",), "f32", tile,
+        "contraction_mma.cu.j2", shared=SharedTile(
+            steps=bk, threads=mr * nr // _LANES, staging=Staging(
+                usual=2, least=1, most=2, ways=("value",),
+                pitch=((bk + 8) // 2, (nr + 8) // 2))))
 
 
 # Small tiles are for products of few rows and columns: a multiprocessor has one or two blocks of
@@ -71,13 +69,12 @@ _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4,
          _tiled(32, 64, 4, 4, 16, load_cost=5.5), _tiled(32, 32, 4, 4, 64, 4),
          _tiled(32, 32, 2, 4, 16, load_cost=4.7), _single(32, 256),
          _tensor_core(64, 64, 32), _tensor_core(128, 128, 32),
-         *(Ukernel(f"{c}_f32__simt", c, ("f32",), "nest")
-           for c in ("map", "move", "reduction", "window")), Ukernel("loops", "loops", (), "nest"))
+         *nests("simt", window_block=1))
 
 
 def _target(capability: int, about: str, machine: Machine) -> Target:
     code = f"arch=compute_{capability},code=sm_{capability}"
-    return Target(f"cuda:sm_{capability}", f"CUDA, {about}", 32, ("-gencode", code), "cuda",
+    return Target(f"cuda:sm_{capability}", f"CUDA, {about}", _LANES, ("-gencode", code), "cuda",
                   machine, _ROWS, arch=f"sm_{capability}", cross=_CROSS, emitter="simt")
 
 
@@ -92,7 +89,7 @@ SM_90 = _target(90, "compute capability 9.0 (H100, H200)",
 
 # code for sm_80 and, for every later GPU, PTX that its driver compiles; shared memory as the
 # smallest of them has it
-CUDA = Target("cuda", "CUDA, any GPU from compute capability 8.0 on", 32,
+CUDA = Target("cuda", "CUDA, any GPU from compute capability 8.0 on", _LANES,
               ("-gencode", "arch=compute_80,code=[sm_80,compute_80]"), "cuda",
               _machine(108, 19.5e12, 1.55e12, 40 * _MIB, 99 * _KIB), _ROWS, arch="sm_80",
               cross=_CROSS, emitter="simt")

@@ -6,16 +6,8 @@ not publish are assumed and marked so (docs/dsa.md).
 
 from dataclasses import dataclass
 
-from aotc.target.base import (
-    Engine,
-    Machine,
-    Memory,
-    Target,
-    Unit,
-    VectorFacts,
-    nests,
-    unit_product,
-)
+from aotc.target.base import Engine, Machine, Memory, Target, Unit, VectorFacts
+from aotc.target.micro_kernels import nests, unit_product
 
 _KIB, _MIB, _GB = 1 << 10, 1 << 20, 1e9
 MATRIX = "matrix"  # the unit that multiplies tiles

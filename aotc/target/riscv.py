@@ -1,15 +1,7 @@
 """RISC-V targets: 64-bit with the vector extension 1.0, any vector length from 128 bits on."""
 
-from aotc.target.base import (
-    Cross,
-    Machine,
-    Memory,
-    Target,
-    Ukernel,
-    VectorFacts,
-    contraction,
-    nests,
-)
+from aotc.target.base import Cross, Machine, Memory, Target, VectorFacts
+from aotc.target.micro_kernels import contraction, nests, transform
 
 _KIB, _MIB = 1 << 10, 1 << 20
 
@@ -40,6 +32,6 @@ RISCV64 = Target(
     "riscv64", "64-bit RISC-V with the vector extension 1.0, vectors of any length", _LANES,
     ("-march=rv64gcv",), "riscv64", _MACHINE,
     tuple(contraction("rvv", _LANES, m, n) for m, n in ((6, 2), (5, 2), (1, 4)))
-    + (*nests("rvv", ("f32", "f16")), Ukernel("transform_f32__rvv", "transform", ("f32",), "nest")),
+    + (*nests("rvv", ("f32", "f16")), transform("rvv")),
     "defined(__riscv_v)", ("v",), "riscv64", cross=_CROSS,
     vectors=VectorFacts(False, (4, 2, 1), 8, prefetches=False, tiles=False))

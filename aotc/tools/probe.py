@@ -19,7 +19,8 @@ from aotc.errors import ToolchainError
 from aotc.installed import runtime_c
 from aotc.ir.category import BF16_PRODUCT
 from aotc.runtime.compile_bundle import find_compiler
-from aotc.target.base import TILES, Memory, Target
+from aotc.target.base import Memory, Target
+from aotc.target.micro_kernels import TILES
 
 CACHES = "/sys/devices/system/cpu/cpu0/cache"
 MEMORY_BYTES = 256 << 20  # more than any cache: what is read comes from memory
@@ -87,7 +88,7 @@ def peak_functions(target: Target, folder: str | Path) -> tuple[
     """(bytes -> bytes per second read, () -> flops per second, the same of pairs of bf16 where the
     target's rows multiply those in lanes), from a small C program with the instructions of
     ``target``, compiled into ``folder``.  ToolchainError if that fails."""
-    rows = [u for u in target.rows("dot") if u.dtypes == BF16_PRODUCT]
+    rows = [u for u in target.rows("dot") if u.takes(BF16_PRODUCT)]
     pairs = bool(rows) and all(u.template != TILES for u in rows)
     library = Path(folder) / "peak.so"
     command = [*find_compiler(), "-std=c11", "-O2", "-fPIC", "-shared", *target.cflags,

@@ -23,10 +23,10 @@ TARGET = get_target(f"cuda:{devices()[0][1]}" if ON_GPU else "cuda:sm_80")
 TOLERANCE = {"f16": 3e-3}
 ROWS = {u.name: u for u in TARGET.ukernels}
 TILES = [n for n, u in ROWS.items() if u.category == "contraction"]
-LONG = [n for n in TILES if ROWS[n].tile["nr"] > 32 and ROWS[n].dtypes[0] == "f32"]
+LONG = [n for n in TILES if ROWS[n].tile.nr > 32 and ROWS[n].a == "f32"]
 SHORT = [n for n in TILES if n not in LONG]
 # of rows that differ in their numbers only, those that the default suite runs: scalars and mma
-FIRST = [next(n for n in SHORT if ROWS[n].dtypes[0] == t) for t in ("f32", "f16")]
+FIRST = [next(n for n in SHORT if ROWS[n].a == t) for t in ("f32", "f16")]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -39,7 +39,7 @@ def _compiler():
 
 def _pairs(row):
     """(Case on the row, Case on the plain nest), with the tolerance of the row's operands."""
-    least = TOLERANCE.get(row.dtypes[0] if row.dtypes else "", 0)
+    least = TOLERANCE.get(getattr(row, "a", ""), 0)
     for p in CASES[row.category](row, TARGET):
         yield replace(p.fast, tol=max(p.fast.tol, least)), p.slow
 
@@ -197,10 +197,10 @@ def test_rows_of_f16_are_chosen_where_they_round_nothing():
     for name in ("cuda", "cuda:sm_80", "cuda:sm_90"):
         target = get_target(name)
         (row,) = chosen_rows(halves(True), target)
-        assert target.row(row).dtypes == ("f16", "f16", "f32")
-        assert target.row(*chosen_rows(halves(False), target)).dtypes[0] == "f32"
+        assert target.row(row).products == (("f16", "f16", "f32"),)
+        assert target.row(*chosen_rows(halves(False), target)).a == "f32"
     cpu = get_target("c")
-    assert cpu.row(*chosen_rows(halves(True), cpu)).dtypes[0] == "f32"  # it has no such row
+    assert cpu.row(*chosen_rows(halves(True), cpu)).a == "f32"  # it has no such row
 
 
 def test_f16_numbers_on_tensor_cores_are_exact_to_the_sum(tmp_path):
@@ -219,7 +219,7 @@ def test_short_sums_get_rows_with_few_steps_at_a_time():
         p.const("w", np.ones((terms, 32), np.float32))
         p.step("y", (i, j), p.ref("x", i, k) * p.ref("w", k, j), (k,), "sum")
         (row,) = chosen_rows(p.done("y"), TARGET)
-        assert TARGET.row(row).tile["bk"] == steps, terms
+        assert TARGET.row(row).steps == steps, terms
 
 
 def test_bundles_are_the_same_bytes_and_differ_in_flags_only():

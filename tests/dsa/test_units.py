@@ -163,8 +163,9 @@ def test_softmax_norms_and_maps_run_on_vectors():
 
 
 def test_what_the_engine_would_pad_stays_on_vectors():
-    row = TARGET.units[0]
-    assert unit_pays(row, 16, 16) and unit_pays(row, 3, 40) and not unit_pays(row, 1, 1000)
+    row, tuning = TARGET.units[0], TARGET.tuning
+    assert unit_pays(row, 16, 16, tuning) and unit_pays(row, 3, 40, tuning)
+    assert not unit_pays(row, 1, 1000, tuning)
     m = Maker("row")
     m.input("x", 1, 40)
     matmul(m, "y", "x", weights(m, "w", 40, 64))

@@ -29,6 +29,7 @@ from aotc.passes.rewrites import rewritten
 from aotc.pipeline import run_pipeline
 from aotc.runtime.emulate import emulated_models
 from aotc.sched import check_schedule
+from aotc.sched.choose.serving import reads_groups
 from aotc.sched.precision.levels import Level, everywhere
 from aotc.target import TARGETS
 from aotc.tools.verify import verify
@@ -36,7 +37,7 @@ from aotc.tools.verify import verify
 F32 = TensorProto.FLOAT
 MS = "com.microsoft"
 ROWS = ("dot_grouped_", "dot_expanded_")
-CPUS = [t.name for t in RUNNABLE if any(u.dtypes[:2] == ("f32", "u8") for u in t.rows("dot"))]
+CPUS = [t.name for t in RUNNABLE if reads_groups(t)]
 
 
 @pytest.fixture(autouse=True)

@@ -23,10 +23,10 @@ from aotc.runtime.compile_bundle import find_compiler
 from aotc.runtime.feeds import machine
 from aotc.runtime.status import CpuError
 from aotc.target import TARGETS, runs_here
-from aotc.target.base import TILES
+from aotc.target.micro_kernels import TILES
 
 AMX = TARGETS["x86-64-v4-amx"]
-ROWS = [u for u in AMX.ukernels if u.template == TILES]
+ROWS = [u for u in AMX.rows("dot") if u.template == TILES]
 TWIN = "-DAOTC_TILES_IN_C"
 needs_lanes = pytest.mark.skipif(not runs_here(TARGETS["x86-64-v4-bf16"]),
                                  reason="needs a CPU with AVX-512 and bf16 for all but tiles")
@@ -64,13 +64,13 @@ def in_the_order_of_tiles(x, w):
 
 @needs_lanes
 @pytest.mark.parametrize("row", [
-    pytest.param(u, id=u.name, marks=() if u.tile["mr"] == 32 and u.dtypes[0] == "bf16" else
+    pytest.param(u, id=u.name, marks=() if u.tile.mr == 32 and u.a == "bf16" else
                  pytest.mark.product) for u in ROWS])
 def test_rows_equal_the_evaluator(row, flags, tmp_path):
     cases = [p.fast for p in dot_cases(row, AMX)]
-    if row.dtypes[0] == "bf16":  # whole groups of steps, and what is left behind them
+    if row.a == "bf16":  # whole groups of steps, and what is left behind them
         rng = np.random.default_rng(5)
-        cases += [matmul_case(row, AMX, rng, mode, (row.tile["mr"] + 5, 35, depth)).fast
+        cases += [matmul_case(row, AMX, rng, mode, (row.tile.mr + 5, 35, depth)).fast
                   for mode in ("rows", "packed") for depth in (64, 90, 330)]
     built = build_cases(cases, AMX, tmp_path / "b", f"{STRICT} {flags}")
     s = built.sample(1)

@@ -30,7 +30,7 @@ from aotc.pipeline import run_pipeline
 from aotc.runtime.emulate import emulated_models
 from aotc.sched import check_schedule, decide
 from aotc.target import TARGETS
-from aotc.target.base import TILES
+from aotc.target.micro_kernels import TILES
 from aotc.tools.nodes import verify_nodes
 from aotc.tools.verify import verify
 
@@ -47,7 +47,7 @@ BITS = np.array([0, 1, 0x7fffff, 0x800000, 0x3f800000, 0x3f807fff, 0x3f808000, 0
                  0x42f6e979], np.uint32)
 BITS = np.concatenate([BITS, BITS | np.uint32(0x80000000)])
 # those with rows of their own for bf16
-PAIRED = [t for t in RUNNABLE if any("bf16" in u.dtypes for u in t.rows("dot"))]
+PAIRED = [t for t in RUNNABLE if any(u.a == "bf16" for u in t.rows("dot"))]
 # and of them those that add in the order of the sum, which matrix tiles do not
 ORDERED = [t for t in PAIRED if all(u.template != TILES for u in t.rows("dot"))]
 

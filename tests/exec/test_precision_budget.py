@@ -28,7 +28,7 @@ from aotc.target import TARGETS
 from aotc.tools.verify import verify
 
 F32 = TensorProto.FLOAT
-NAME = next(t.name for t in RUNNABLE if any("bf16" in u.dtypes for u in t.rows("dot")))
+NAME = next(t.name for t in RUNNABLE if any(u.a == "bf16" for u in t.rows("dot")))
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ def _share(target, row):
 
 def _kind(row):
     """What rows that differ in their numbers only have in common."""
-    return row.category, row.dtypes if row.category == "dot" else ()
+    return row.category, row.products if row.category == "dot" else ()
 
 
 @pytest.fixture(scope="module")

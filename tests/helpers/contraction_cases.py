@@ -15,7 +15,7 @@ MODES = tuple((a, b) for a in ("rows", "packed") for b in ("panel", "direct", "p
 
 
 def contraction_cases(row, target):
-    mr, nr = row.tile["mr"], row.tile["nr"]
+    mr, nr = row.tile.mr, row.tile.nr
     rng = np.random.default_rng(mr * 100 + nr)
     sizes = ((1, 1, 1), (mr + 1, nr + 1, 3), (2 * mr + 1, 2 * nr + 3, 17), (mr, nr, 8))
     for n, (a, b) in enumerate(MODES):
@@ -69,7 +69,7 @@ def _matmul(row, target, rng, a, b, size, epilogue=False, tile=(), batch=0):
         m.step("t", (i, j), v * Unary("tanh", v))
         last = m.step("z", (i, j), maximum(m.ref("t", i, j) + m.ref("r", i, j), Const(-1, "f32")))
     p = m.done(last)
-    layouts = {"w": panel_layout((k, j), j, (k,), k, row.tile["nr"], (depth, columns)).to_json()
+    layouts = {"w": panel_layout((k, j), j, (k,), k, row.tile.nr, (depth, columns)).to_json()
                } if b == "panel" else {}
     text = f"{a} x {b} {rows},{columns},{depth}{' epilogue' if epilogue else ''} {dict(tile)}"
     return pair(text, p, "y", row, {"lanes": "j", "k": "k", "a": a.replace("strided", "rows"),
@@ -86,7 +86,7 @@ def _in_slices(p, split=(("k", 8),)):
 def written_out_cases(row, target):
     """Several steps of the sum written out, of rows of neighbours and of others that lie across
     it, the steps left over one by one."""
-    mr, nr = row.tile["mr"], row.tile["nr"]
+    mr, nr = row.tile.mr, row.tile.nr
     rng = np.random.default_rng(mr)
     for a, steps, depth in (("strided", 2, 7), ("strided", 8, 19), ("rows", 3, 8)):
         p = _matmul(row, target, rng, a, "direct", (mr + 1, nr + 3, depth))
@@ -108,7 +108,7 @@ def _columns_first(row, target, rng, size, tile):
     axes = (b, j, h, i)
     m.step("y", axes, m.ref("x", b, h, i, k) * m.ref("w", k, j), (k,), "sum")
     m.step("z", axes, relu(m.ref("y", *axes) + m.ref("bias", j)))
-    layout = panel_layout((k, j), j, (k,), k, row.tile["nr"], (depth, columns)).to_json()
+    layout = panel_layout((k, j), j, (k,), k, row.tile.nr, (depth, columns)).to_json()
     return pair(f"columns first {size} {tile}", m.done("z"), "y", row,
                 {"lanes": "j", "k": "k", "a": "rows", "b": "panel"}, target, tile, {"w": layout},
                 tol=1e-5)
@@ -116,7 +116,7 @@ def _columns_first(row, target, rng, size, tile):
 
 def _convolution(row, target, rng, mode, stride, pad, dilation):
     """Channels last: rows are read in place under a guard; or channels first, packed."""
-    ic, oc = 5, row.tile["nr"] + 3
+    ic, oc = 5, row.tile.nr + 3
     m = Maker()
     text = f"conv {mode} stride {stride} pad {pad} dilation {dilation}"
     if mode == "packed":
@@ -128,7 +128,7 @@ def _convolution(row, target, rng, mode, stride, pad, dilation):
         index = p.steps[0].loads[1].index if p.steps[0].loads[1].buffer == "w" else \
             p.steps[0].loads[0].index
         lane, k = index[0], f.k[0]
-        layout = panel_layout(index, lane, f.k, k, row.tile["nr"], w.shape)
+        layout = panel_layout(index, lane, f.k, k, row.tile.nr, w.shape)
         return pair(text, p, "y", row, {"lanes": "oc", "k": k.name, "a": "packed", "b": "panel"},
                     target, {"n": 1, "oh": 2}, {"w": layout.to_json()}, tol=1e-5)
     m.input("x", 2, 7, 6, ic)
@@ -144,6 +144,6 @@ def _convolution(row, target, rng, mode, stride, pad, dilation):
     value = Where(inside, value, Const(0, "f32")) if pad else value
     m.step("y", (n, oh, ow, o), value * m.ref("w", j, k, i, o), (j, k, i), "sum")
     p = m.done("y")
-    layout = panel_layout((j, k, i, o), o, (j, k, i), i, row.tile["nr"], w.shape)
+    layout = panel_layout((j, k, i, o), o, (j, k, i), i, row.tile.nr, w.shape)
     return pair(text, p, "y", row, {"lanes": "oc", "k": "ic", "a": "rows", "b": "panel"}, target,
                 {"n": 1}, {"w": layout.to_json()}, tol=1e-5)

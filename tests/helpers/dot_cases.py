@@ -42,10 +42,10 @@ def _forced(name, m, row, target, mode, k, tile=(), output="y"):
     stage = group_stages(p, one_group(p, (output,), {}, {}).groups[0])[0]
     f, weights = dot_factors(stage)
     axis = next(r for r in f.k if r.name == k)
-    layout = dot_layout(f, weights, axis, row.tile["nr"], p.consts["w"].shape)
+    layout = dot_layout(f, weights, axis, row.tile.nr, p.consts["w"].shape)
     loops = {"lanes": f.lane.name, "k": k, "a": mode, "b": "panel"}
     return pair(name, p, stage.name, row, loops, target, tile, {"w": layout.to_json()},
-                special=EXTREME[row.dtypes[0]])
+                special=EXTREME[row.a])
 
 
 def _matmul(row, target, rng, mode, size, stored="i32", tile=(), turned=False):
@@ -53,7 +53,7 @@ def _matmul(row, target, rng, mode, size, stored="i32", tile=(), turned=False):
     m = Maker()
     i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
     side = (i, k) if mode == "rows" else (k, i)
-    m.input("x", *(a.extent for a in side), dtype=row.dtypes[0])
+    m.input("x", *(a.extent for a in side), dtype=row.a)
     m.const("w", _weights(rng, *((columns, depth) if turned else (depth, columns))))
     left, right = _i32(m.ref("x", *side)), _i32(m.ref("w", *((j, k) if turned else (k, j))))
     m.step("y", (i, j), left * right, (k,), "sum")
@@ -71,12 +71,12 @@ def _by_matrices(row, target, rng, size):
     heads, rows, phases, columns, depth = size
     m = Maker()
     h, i, p, j, k = (ax(n, e) for n, e in zip("hipjk", size))
-    m.input("x", heads, rows, depth, dtype=row.dtypes[0])
+    m.input("x", heads, rows, depth, dtype=row.a)
     m.const("w", _weights(rng, phases, depth, heads, columns))
     m.step("y", (h, i, p, j), _i32(m.ref("x", h, i, k)) * _i32(m.ref("w", p, k, h, j)), (k,),
            "sum")
     return _forced(f"by matrices {size}", m, row, target, "packed" if depth % 4 else "rows", "k",
-                   {"h": 1, "j": row.tile["nr"]})
+                   {"h": 1, "j": row.tile.nr})
 
 
 def _of_two(row, target, size, turned):
@@ -87,7 +87,7 @@ def _of_two(row, target, size, turned):
     h, i, j, k = ax("h", heads), ax("i", rows), ax("j", columns), ax("k", depth)
     shapes = {"x": (heads, rows, depth),
               "v": (heads, columns, depth) if turned else (heads, depth, columns)}
-    low = {"x": row.dtypes[0], "v": "i8"}
+    low = {"x": row.a, "v": "i8"}
     for n, shape in shapes.items():
         m.input(n, *shape, dtype=low[n])
         at = tuple(ax(f"{n}{d}", e) for d, e in enumerate(shape))
@@ -113,10 +113,10 @@ def _of_two(row, target, size, turned):
 def _convolution(row, target, rng, mode, stride, pad, fill):
     """Channels last, read in place or copied in runs, outside the tensor ``fill``; or channels
     first, packed byte by byte."""
-    ic, oc = (8, row.tile["nr"] + 3) if mode == "rows" else (5, row.tile["nr"])
+    ic, oc = (8, row.tile.nr + 3) if mode == "rows" else (5, row.tile.nr)
     m = Maker()
     shape = (2, ic, 7, 6) if mode == "packed" else (2, 7, 6, ic)
-    m.input("x", *shape, dtype=row.dtypes[0])
+    m.input("x", *shape, dtype=row.a)
     m.const("w", _weights(rng, oc, ic, 3, 2))
     n, o, c, j, k = ax("n", 2), ax("oc", oc), ax("ic", ic), ax("kh", 3), ax("kw", 2)
     oh = ax("oh", (7 + 2 * pad - 3) // stride + 1)
@@ -125,7 +125,7 @@ def _convolution(row, target, rng, mode, stride, pad, fill):
     value = m.ref("x", n, c, y, x) if mode == "packed" else m.ref("x", n, y, x, c)
     inside = all_of([compare("ge", y, 0), compare("lt", y, 7), compare("ge", x, 0),
                      compare("lt", x, 6)])
-    value = Where(inside, value, Const(fill, row.dtypes[0])) if pad else value
+    value = Where(inside, value, Const(fill, row.a)) if pad else value
     m.step("y", (n, o, oh, ow), _i32(value) * _i32(m.ref("w", o, c, j, k)), (c, j, k), "sum")
     m.step("z", (n, o, oh, ow), _requantised(m.ref("y", n, o, oh, ow), m, o))
     text = f"conv {mode} stride {stride} pad {pad} outside {fill}"
@@ -135,13 +135,13 @@ def _convolution(row, target, rng, mode, stride, pad, fill):
 
 def dot_cases(row, target):
     """Ragged sizes on every side, sums that saturate 16 bits, every stored type."""
-    if row.dtypes[1] == "u8":
+    if row.grouped is not None:
         yield from grouped_cases(row, target)
         return
-    if row.dtypes[0] == "bf16":
+    if row.a == "bf16":
         yield from pair_cases(row, target)
         return
-    mr, nr = row.tile["mr"], row.tile["nr"]
+    mr, nr = row.tile.mr, row.tile.nr
     rng = np.random.default_rng(nr)
     for mode, stored in product(("rows", "packed"), ("i32", "f32", "u8")):
         depths = (4, 8, 20) if mode == "rows" else (1, 3, 17)
@@ -160,7 +160,7 @@ def dot_cases(row, target):
     yield _of_two(row, target, (2, mr + 2, nr + 1, Sym("d", 1, 40)), False)
     yield _of_two(row, target, (2, 3, nr, Sym("d", 1, 40)), True)
     for mode in ("rows", "packed", "runs"):
-        for geometry in ((1, 0, 0), (1, 1, 0), (2, 1, 131 if row.dtypes[0] == "u8" else -125)):
+        for geometry in ((1, 0, 0), (1, 1, 0), (2, 1, 131 if row.a == "u8" else -125)):
             yield _convolution(row, target, rng, mode, *geometry)
 
 
@@ -190,7 +190,7 @@ NARROW = {
 
 def narrow_map_cases(row, target):
     """Integers side by side, turned around (gathered and scattered), and ragged."""
-    if "u8" not in row.dtypes:
+    if "u8" not in row.stored:
         return
     wide = 2 * target.lanes + 1
     for name, (dtype, fn) in NARROW.items():
@@ -207,7 +207,7 @@ def narrow_map_cases(row, target):
 
 def narrow_window_cases(row, target):
     """The largest of dequantised neighbours, rounded again: under a padding, blocked or not."""
-    if "u8" not in row.dtypes:
+    if "u8" not in row.stored:
         return
     for n, pad in product((target.lanes + 1,), (0, 1)):
         m = Maker()
@@ -219,6 +219,6 @@ def narrow_window_cases(row, target):
             inside = Binary("and", compare("ge", at, 0), compare("lt", at, 9))
             value = Where(inside, value, Const(-INF, "f32"))
         m.step("y", (o, c), value, (k,), "max")
-        loops = {"lanes": "c"} | ({"block": "o"} if row.tile.get("block", 1) > 1 else {})
+        loops = {"lanes": "c"} | ({"block": "o"} if row.block > 1 else {})
         yield pair(f"max of u8 {n} pad {pad}", m.done("y"), "y", row, loops, target,
                    special=(255,))

@@ -6,6 +6,7 @@ import numpy as np
 from row_pairs import one_group, pair
 from te_programs import Maker, ax, relu
 
+from aotc.ir.category import grouped_dtypes
 from aotc.ir.expr import Sym
 from aotc.ir.numbers.byte_panels import panel_fault
 from aotc.ir.numbers.group_bytes import group_bytes
@@ -37,18 +38,18 @@ def _matmul(row, target, mode, g, size, tile=(), special=()):
     rows, columns, depth = size
     m = Maker()
     i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
-    m.input("x", *((rows, depth) if mode == "rows" else (depth, rows)), dtype=row.dtypes[0])
+    m.input("x", *((rows, depth) if mode == "rows" else (depth, rows)), dtype=row.a)
     m.const("w", group_bytes(g, *numbers(g, depth, columns)))
     m.input("b", columns)
     x = m.ref("x", *((i, k) if mode == "rows" else (k, i)))
-    x = x if row.dtypes[0] == "f32" else integer_value(x)
+    x = x if row.a == "f32" else integer_value(x)
     m.step("y", (i, j), x * grouped_value(g, "w", k, j), (k,), "sum")
     m.step("z", (i, j), relu(m.ref("y", i, j) + m.ref("b", j)))
     p = m.done("z")
     stage = next(s for s in group_stages(p, one_group(p, ("z",), {}, {}).groups[0])
                  if "y" in s.computes)
     f, weights = dot_factors(stage)
-    layout = dot_layout(f, weights, k, row.tile["nr"], p.consts["w"].shape, True)
+    layout = dot_layout(f, weights, k, row.tile.nr, p.consts["w"].shape, True)
     loops = {"lanes": "j", "k": "k", "a": mode, "b": "panel"}
     return pair(f"{mode} {rows},{columns},{depth} {g} {dict(tile)} {special}", p, stage.name, row,
                 loops, target, tile, {"w": layout.to_json()}, special=special, tol=4e-6)
@@ -56,16 +57,16 @@ def _matmul(row, target, mode, g, size, tile=(), special=()):
 
 def grouped_cases(row, target):
     """Ragged sizes on every side, infinities and NaN."""
-    mr, nr = row.tile["mr"], row.tile["nr"]
-    taken = [g for g in GROUPINGS if g.bits == row.tile.get("bits", g.bits)
-             and not g.size % row.tile.get("steps", 1)
-             and (row.dtypes[0] == "f32" or panel_fault(g, dot_step(row.dtypes[0])) is None)]
+    mr, nr = row.tile.mr, row.tile.nr
+    taken = [g for g in GROUPINGS if row.takes(grouped_dtypes(row.a, g.bits))
+             and not g.size % row.grouped.steps
+             and (row.a == "f32" or panel_fault(g, dot_step(row.a)) is None)]
     for mode, g in product(("rows", "packed"), taken):
-        rest = dot_step(row.dtypes[0]) if mode == "rows" else 1  # which are read so many at a time
+        rest = dot_step(row.a) if mode == "rows" else 1  # which are read so many at a time
         yield _matmul(row, target, mode, g, (mr + 1, nr + 1, g.size + rest))
     for g in taken:
         yield _matmul(row, target, "rows", g, (2 * mr + 1, 2 * nr + 3, 3 * g.size))
-        if row.dtypes[0] == "f32":
+        if row.a == "f32":
             yield _matmul(row, target, "rows", g, (2 * mr, nr, 17), special=(INF, -INF, NAN))
     yield _matmul(row, target, "rows", g, (2 * mr + 3, 2 * nr, 64), {"i": mr + 2, "j": nr})
     yield _matmul(row, target, "rows", g, (Sym("m", 1, 40), nr + 2, 40))

@@ -44,7 +44,7 @@ def _forced(name, m, row, target, mode, k, tile=(), special=()):
     stage = next(s for s in group_stages(p, group) if "y" in s.computes)
     f, weights = dot_factors(stage)
     axis = next(r for r in f.k if r.name == k)
-    layout = dot_layout(f, weights, axis, row.tile["nr"], p.consts["w"].shape)
+    layout = dot_layout(f, weights, axis, row.tile.nr, p.consts["w"].shape)
     loops = {"lanes": f.n[0].name, "k": k, "a": mode, "b": "panel"}
     made = pair(name, p, stage.name, row, loops, target, tile, {"w": layout.to_json()},
                 special=special, tol=4e-6)
@@ -99,7 +99,7 @@ def _of_two(row, target, rng, size, turned, special=()):
 
 def _convolution(row, target, rng, mode, stride, pad):
     """Channels last, read in place or copied in runs, zero outside the tensor."""
-    ic, oc = (8, row.tile["nr"] + 3) if mode == "rows" else (5, row.tile["nr"])
+    ic, oc = (8, row.tile.nr + 3) if mode == "rows" else (5, row.tile.nr)
     m = Maker()
     shape = (2, 7, 6, ic)
     m.input("x", *shape)
@@ -121,7 +121,7 @@ def _convolution(row, target, rng, mode, stride, pad):
 
 def pair_cases(row, target):
     """Ragged sizes on every side, infinities and NaN, rows under a padding."""
-    mr, nr = row.tile["mr"], row.tile["nr"]
+    mr, nr = row.tile.mr, row.tile.nr
     rng = np.random.default_rng(nr)
     for mode in ("rows", "packed"):
         depths = (2, 10, 18) if mode == "rows" else (1, 9, 17)
@@ -143,7 +143,7 @@ def pair_cases(row, target):
 
 def bf16_map_cases(row, target):
     """Numbers rounded in lanes, ragged: what is between two bf16, on them, beyond them."""
-    if "bf16" not in row.dtypes:
+    if "bf16" not in row.stored:
         return
     for n in (1, 3 * target.lanes + 2):
         m = Maker()

@@ -145,7 +145,7 @@ def _outside_loads(row, target):
 def exchange_cases(row, target):
     """Transposes of ragged extents, whole and in tiles, with neighbours that merge, with padding,
     and moves that turn out to exchange nothing."""
-    block = row.tile["block"]
+    block = row.block
     for n in (1, 3, block - 1, block, 2 * block + 5, Sym("s", 1, 60)):
         for k in (1, 4, block + 3):
             m = Maker()
@@ -175,7 +175,7 @@ def exchange_cases(row, target):
 
 
 def move_cases(row, target):
-    if row.tile.get("exchange"):
+    if row.exchanges:
         yield from exchange_cases(row, target)
         return
     for n in (*extents(target), Sym("s", 1, 60)):
@@ -296,7 +296,7 @@ WIDE = 7  # vectors of lanes: some in the middle that no padding touches
 
 def _window_loops(row, lanes, block):
     """Rows with a register block slide it along ``block``."""
-    return {"lanes": lanes} | ({"block": block} if row.tile.get("block", 1) > 1 else {})
+    return {"lanes": lanes} | ({"block": block} if row.block > 1 else {})
 
 
 def window_cases(row, target):

@@ -126,11 +126,11 @@ def test_starts_of_rows_take_what_the_taps_need():
         kernel = next(k for k in planned(m.done("y")).kernels
                       if any(isinstance(s, Contract) for s in k.stages))
         stage = next(s for s in kernel.stages if isinstance(s, Contract))
-        tile = TARGET.row(stage.row).tile
-        rows = tile["tap_bytes"] * side * side if stage.a.mode == "rows" else 0
+        row = TARGET.product_row(stage.row)
+        rows = row.tap_bytes * side * side if stage.a.mode == "rows" else 0
         sizes[side] = kernel.staged
-        steps = tile.get("stages", 0) * tile.get("stage_bytes", 0)
-        assert kernel.staged == max(tile["shared"], steps) + rows
+        steps = row.staging.usual * row.step_bytes
+        assert kernel.staged == max(row.shared.sum_bytes, steps) + rows
     assert sizes
 
 

@@ -15,7 +15,7 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.sched import check_schedule, decide, lower
 from aotc.target import TARGETS
-from aotc.target.base import Ukernel
+from aotc.target.kernel_rows import ProductRow, RegisterTile
 
 TARGET = TARGETS["x86-64-v4-vnni"]
 
@@ -121,7 +121,7 @@ def test_weights_behind_a_guard_run_in_plain_loops():
     schedule = decide(program, TARGET)
     loops = {"lanes": "j", "k": "k", "a": "rows", "b": "panel"}
     group = replace(schedule.groups[0], loops={"y": loops},
-                    ukernel={"y": TARGET.rows("dot")[0].name})
+                    ukernel={"y": chosen(product(18))[0]})
     assert "use loops" in "\n".join(
         check_schedule(program, replace(schedule, groups=(group,)), TARGET))
 
@@ -152,7 +152,7 @@ def test_products_that_share_weights_share_their_panels():
     assert not check_schedule(p, s, TARGET)
     used = [next(u for u in TARGET.rows("dot") if u.name == n)
             for g in s.groups for n in g.ukernel.values()]
-    assert len(used) == 2 and len({u.tile["nr"] for u in used}) == 1
+    assert len(used) == 2 and len({u.tile.nr for u in used}) == 1
 
 
 @pytest.mark.parametrize("edit, words", [
@@ -191,8 +191,8 @@ def test_a_schedule_survives_json():
     assert Schedule.from_json(schedule.to_json()) == schedule
 
 
-WORDS = Ukernel("dot_i16_2x4__test", "dot", ("i16", "i16", "i32"), "words.c.j2",
-                {"mr": 2, "nv": 4, "nr": 4})
+WORDS = ProductRow("dot_i16_2x4__test", "dot", "i16", ("i16",), "i32", RegisterTile(2, 4, 1),
+                   "words.c.j2")
 WORDS_TEMPLATE = """\
 void {{ name }}(int64_t taps, int64_t pairs, const int16_t *const *a, const int16_t *b,
     int32_t *acc)

@@ -51,7 +51,7 @@ def test_last_rows_have_tiles_where_that_pays(depth, lo, hi, wanted):
     assert group.loops["y"]["tails"] == wanted
     if wanted and depth == 20:
         without = replace(group, loops={"y": group.loops["y"] | {"tails": 0}})
-        prices, mr = Prices(program, V3), V3.row(group.ukernel["y"]).tile["mr"]
+        prices, mr = Prices(program, V3), V3.row(group.ukernel["y"]).tile.mr
         for n in range(lo, hi + 1):
             with_, none = (prices.group(schedule, g, {"rows": n}) for g in (group, without))
             assert with_ <= none and (with_ < none) == (0 < n % mr <= -(-mr // 2)), n

@@ -146,7 +146,7 @@ def move(shape, perm):
 ])
 def test_moves_that_exchange_the_innermost_axis_transpose_blocks(target, shape, perm, loops):
     g, _ = only_group(move(shape, perm), target)
-    assert target.row(g.ukernel["y"]).tile.get("exchange") and g.loops["y"] == loops
+    assert target.row(g.ukernel["y"]).exchanges and g.loops["y"] == loops
 
 
 def test_other_moves_copy_runs():
@@ -211,7 +211,7 @@ def test_two_products_that_share_weights_read_the_same_panels(target):
         p.step(name, (i, j), p.ref(source, i, r) * p.ref("w", r, j), (r,), "sum")
     schedule = decide(p.done("y", "z"), target)
     assert [list(g.loops.values())[0]["b"] for g in schedule.groups] == ["panel", "panel"]
-    widths = {target.row(u).tile["nr"] for g in schedule.groups for u in g.ukernel.values()}
+    widths = {target.row(u).tile.nr for g in schedule.groups for u in g.ukernel.values()}
     assert len(widths) == 1
 
 

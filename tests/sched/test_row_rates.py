@@ -86,7 +86,7 @@ def test_a_single_row_of_few_sums_waits_and_tiles_beside_lanes_have_their_own_ra
     one, _ = aligned(product("bf16", rows=1), amx)
     assert one.mr == 1 and one.rate == 0.5  # of lanes of f32, four sums of eight
     slow = replace(amx.tuning, narrow_rate=0.5)
-    rates = {row_rate(u, slow) for u in amx.rows("dot") if u.dtypes[0] == "bf16"}
+    rates = {row_rate(u, slow) for u in amx.rows("dot") if u.a == "bf16"}
     assert rates == {0.5}
 
 

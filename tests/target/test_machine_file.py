@@ -14,8 +14,9 @@ from aotc.errors import ScheduleError
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.target import get_target
-from aotc.target.base import TILES, Memory
+from aotc.target.base import Memory
 from aotc.target.machine_file import machine_json, with_machine
+from aotc.target.micro_kernels import TILES
 from aotc.tools.probe import block_bytes, cache_sizes, peak_functions, together
 
 V3 = get_target("x86-64-v3")

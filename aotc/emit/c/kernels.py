@@ -19,7 +19,8 @@ from aotc.ir.statements import (
     walk_body,
 )
 from aotc.ir.tile_statements import Tile, dot_step, is_narrow
-from aotc.target.base import DIGITS, TILES, Target
+from aotc.target.base import Target
+from aotc.target.micro_kernels import DIGITS, TILES
 
 Dtypes = tuple[str, str, str]  # of rows, columns and sums
 Instance = tuple[str, dict[str, Any], Dtypes]  # (template, parameters, dtypes)

@@ -10,7 +10,7 @@ from aotc.ir.plan import Call, Kernel, Plan
 from aotc.ir.simplify import upper
 from aotc.ir.statements import For, Stmt, walk_body
 from aotc.ir.tile_statements import Expand, RowTable, Tile, Vector
-from aotc.target.base import TILES
+from aotc.target.micro_kernels import TILES
 
 
 @dataclass(frozen=True)

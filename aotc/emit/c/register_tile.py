@@ -5,7 +5,7 @@ from typing import Any
 
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.tile_statements import dot_step
-from aotc.target.base import TILE_STEPS, operands
+from aotc.target.micro_kernels import TILE_STEPS, operands
 
 # what micro-kernels call the steps of a sum, by the neighbours that one takes
 COUNTED = {1: "kc", 2: "pairs", 4: "fours"}

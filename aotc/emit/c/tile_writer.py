@@ -36,7 +36,7 @@ from aotc.ir.tile_statements import (
     dot_step,
     is_narrow,
 )
-from aotc.target.base import MOVED, TILES
+from aotc.target.micro_kernels import MOVED, TILES
 
 
 class Writer(LaneWriter):

@@ -4,7 +4,7 @@ A template is the whole loop of one block: operands to shared memory step by ste
 registers, the epilogue from there.  Here is said where each operand's elements come from.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from aotc.ir.expr import Axis, Const, Expr, Load, as_expr, substitute
 from aotc.ir.plan import Contract, Operand
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range, Store
+from aotc.target.kernel_rows import ProductRow
 
 _INT32 = 1 << 31
 # (flat position, ranges it counts through, C texts of their extents)
@@ -58,11 +59,12 @@ class Source:
 
 
 def contract_lines(c: Contract, env: BlockEnv, names: Names, template: Template,
-                   tile: Mapping[str, Any], threads: int, base: int) -> list[str]:
-    """CUDA lines of a Contract: ``template`` (a Jinja template) rendered for it.
+                   row: ProductRow, threads: int, base: int) -> list[str]:
+    """CUDA lines of a Contract on a row: ``template`` (a Jinja template) rendered for it.
 
-    tile: the row's parameters; base: byte offset of the block's memory for steps of sums.
+    base: byte offset of the block's memory for steps of sums.
     """
+    assert row.shared is not None, row.name
     kc, taps = c.k.axis.extent, as_expr(1)
     for t in c.taps:
         taps = taps * t.axis.extent
@@ -72,9 +74,11 @@ def contract_lines(c: Contract, env: BlockEnv, names: Names, template: Template,
     if (upper(kc) or 0) >= _INT32:
         raise UnsupportedError(f"{c.row}: a sum over {kc} terms; at most 2^31 fit")
     row_before, rows, _, row_extents = flat_count(c.m, names)
+    tm, tn = row.shared.thread
     single = "a_fetch" not in dict(c.writing)  # a row whose threads read both operands in place
     text = template.render(
-        **{**tile, **dict(c.writing), "threads": threads}, part=c.part // tile["bk"], base=base,
+        **dict(c.writing), mr=row.tile.mr, nr=row.tile.nr, tm=tm, tn=tn, bk=row.steps,
+        teams=row.shared.teams, threads=threads, part=c.part // row.steps, base=base,
         rows=_signed(rows),
         row_before=row_before, again=c.again, last_stage=int(dict(c.writing).get("stages", 1)) - 1,
         n_lo=c_index(c.n.lo, 0), n_hi=c_index(c.n.hi, 12), kc=_int(kc), taps=_int(simplify(taps)),

@@ -132,9 +132,9 @@ class _Writer(BlockWriter):
         self.block_env, self.target, self.templates = env, target, templates
 
     def contract(self, s: Contract) -> list[str]:
-        row = self.target.row(s.row)
+        row = self.target.product_row(s.row)
         return Block(contract_lines(
-            s, self.block_env, self.names, self.templates.get_template(row.template), row.tile,
+            s, self.block_env, self.names, self.templates.get_template(row.template), row,
             self.threads, self.base))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from aotc.ir.category import GROUPED_PRODUCT, Factors, dot_dtypes, factor_pairs
+from aotc.ir.category import Factors, dot_dtypes, factor_pairs, is_grouped
 from aotc.ir.expr import (
     Axis,
     Binary,
@@ -41,7 +41,9 @@ BITS = {8: "u8", 16: "i16"}  # of a code, and what it is stored as
 def match_rows(program: Program, c: Compute) -> tuple[Load, int] | None:
     """(the Load of the rows, its dimension along the sum) of a product of f32 and grouped weights
     whose rows lie in one tensor; None for others."""
-    if len(c.outs) != 1 or c.fold != "sum" or dot_dtypes(c.body) != GROUPED_PRODUCT:
+    dtypes = dot_dtypes(c.body)
+    if len(c.outs) != 1 or c.fold != "sum" or dtypes is None or not is_grouped(dtypes) or (
+            dtypes[0] != "f32"):
         return None
     found = (whole_rows(program, f) for f in factor_pairs(c.axes, c.raxes, c.fold, c.body))
     return next((m for m in found if m is not None), None)

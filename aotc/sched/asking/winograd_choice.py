@@ -247,7 +247,7 @@ def _least_scratch(target, conv, windows, m):
     points = prod(m + w.tap.extent.value - 1 for w in windows)
     tiles = prod(-(-(upper(w.out.extent) or 1 << 62) // m) for w in windows[1:])
     row = pick_row(target, _rows(conv, windows, m), estimate(conv.columns.extent))
-    return 4 * points * tiles * (estimate(conv.channel.extent) + row.tile["nr"])
+    return 4 * points * tiles * (estimate(conv.channel.extent) + row.tile.nr)
 
 
 __all__ = ["Candidate", "choose_winograd", "exact_enough", "form_shares"]

@@ -38,7 +38,8 @@ from aotc.sched.model.stages import (
     target_memo,
 )
 from aotc.sched.model.units import unit_choice
-from aotc.target.base import Target, Ukernel
+from aotc.target.base import Target
+from aotc.target.kernel_rows import KernelRow, NestRow
 
 R = TypeVar("R")
 Wanted = tuple[Load, tuple[int, ...], frozenset[int]]  # as ``_contraction_inputs`` says
@@ -273,7 +274,7 @@ def _plain_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
     lane = _lane_axis(c, s)
     if s.name in c.lanes:
         rows = c.target.rows("transform")
-        whole = bool(rows) and all(o.value.dtype in rows[0].dtypes for o in s.outputs)
+        whole = bool(rows) and all(o.value.dtype in rows[0].stored for o in s.outputs)
         return (rows[0].name, {"lanes": lane.name}) if whole else ("loops", {})
     if kind == "contraction":
         f = contraction_factors(c.program, s)
@@ -297,15 +298,15 @@ def _plain_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
         return exchanged
     if kind == "window":
         block = window_block(s, lane, c.target.tuning.window_taps)
-        if block is not None and "block" in c.target.rows(kind)[0].tile:
+        if block is not None and c.target.rows(kind)[0].block > 1:
             return c.target.rows(kind)[0].name, {"lanes": lane.name, "block": block[0].name}
         return c.target.rows(kind)[-1].name, {"lanes": lane.name}
     return c.target.rows(kind)[0].name, {"lanes": lane.name}
 
 
-def lane_nest(rows: Sequence[Ukernel], s: Stage) -> bool:
+def lane_nest(rows: Sequence[KernelRow], s: Stage) -> bool:
     """True if lanes can compute and store what the stage does, and the category's rows say so."""
-    stored = {t for u in rows for t in u.dtypes}
+    stored = {t for u in rows if isinstance(u, NestRow) for t in u.stored}
     return (s.fold == "none" or s.body.dtype == "f32") and all(
         o.value.dtype in stored and is_lane_value(o.value) for o in s.outputs)
 
@@ -341,14 +342,14 @@ def _contraction_choice(c, s, lane):
     terms = estimate(k.extent) if a_mode == "rows" else estimate_volume(r.extent for r in f.k)
     row = pick_row(c.target, m, estimate(lane.extent), k=terms,
                    operands=operand_dtypes(c.program, f))
-    if endless(guard, k) and "bk" not in row.tile:
+    if endless(guard, k) and row.shared is None:
         a_mode = "packed"
     b_mode = _lane_mode(c, f, lane, k, row, a_mode)
     if b_mode == "packed":  # maybe because another stage has other panels of the same weight
         fitting = [u for u in _f32_rows(c.target) if _panel_weight(c, f, lane, k, u, a_mode)]
         if fitting:
             n = estimate(lane.extent)
-            several = [u for u in fitting if u.tile["mr"] > 1]
+            several = [u for u in fitting if u.tile.mr > 1]
             fitting = fitting if m == 1 or not several else several
             row = min(fitting, key=lambda u: row_waste(u, m, n, c.target.tuning))
             b_mode = "panel"
@@ -356,7 +357,7 @@ def _contraction_choice(c, s, lane):
 
 
 def _f32_rows(target):
-    return [u for u in target.rows("contraction") if u.dtypes[0] == "f32"]
+    return [u for u in target.rows("contraction") if u.a == "f32"]
 
 
 def _row_mode(c, f, load, guard):
@@ -408,7 +409,7 @@ def _panel_weight(c, f, lane, k, row, a_mode):
     if len(set(axes)) != len(axes) or any(
             isinstance(i, Axis) and i.extent != Const(d) for i, d in zip(b.index, shape)):
         return None
-    layout = panel_layout(b.index, lane, f.k, k, row.tile["nr"], shape)
+    layout = panel_layout(b.index, lane, f.k, k, row.tile.nr, shape)
     if c.layouts.setdefault(b.buffer, layout) != layout:
         return None  # another stage packs it differently: read it through that layout
     return b.buffer

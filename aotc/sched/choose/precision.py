@@ -41,7 +41,7 @@ def _at(program: Program, target: Target, level: Level,
         return choose_groups(program, target, level, only)
     if level.precision == HALF:
         return _halved(program, target, only)
-    rows = any(u.dtypes == BF16_PRODUCT for u in target.rows("dot"))
+    rows = any(u.takes(BF16_PRODUCT) for u in target.rows("dot"))
     stored = level.precision if rows and target.tuning.narrow_rate >= 1 else "f32"
     return tuple((RULE, s.out, {"dtype": level.precision, "stored": stored}) for s in program.steps
                  if isinstance(s, Compute) and len(s.outs) == 1 and s.out in only

@@ -2,31 +2,31 @@
 
 from aotc.ir.category import (
     BF16_PRODUCT,
-    GROUPED_INTEGERS,
-    GROUPED_PRODUCT,
     SIGNED_BYTES,
+    Dtypes,
     category,
     dot_dtypes,
+    grouped_dtypes,
 )
 from aotc.ir.dtypes import BF16
+from aotc.ir.numbers.grouped import BITS, INTEGER_ROWS
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import MIXED, WEIGHT_BITS
 from aotc.passes.regions import all_steps
 from aotc.target.base import Target
+from aotc.target.kernel_rows import KernelRow, ProductRow
 
 
 def serving(variants: tuple[Target, ...], program: Program,
             precision: str = "f32") -> tuple[Target, ...]:
     """Of targets, the widest first, those that serve a Program at a ``precision``: one whose rows
     differ from the next one's only in what the Program has none of is left out."""
-    found: set[tuple[str, tuple[str, ...] | None]]
-    found = {("dot", BF16_PRODUCT)} if precision in (BF16, MIXED) else set()
+    found: set[str | Dtypes] = {BF16_PRODUCT} if precision in (BF16, MIXED) else set()
     if precision in (*WEIGHT_BITS, MIXED):
-        found |= {("dot", d) for d in (GROUPED_PRODUCT, *GROUPED_INTEGERS.values())}
+        found |= {grouped_dtypes(rows, bits) for rows in ("f32", *INTEGER_ROWS) for bits in BITS}
     for s in all_steps(program.steps):
         if isinstance(s, Compute):
-            kind = category(s.axes, s.raxes, s.fold, s.body)
-            found.add((kind, dot_dtypes(s.body) if kind == "dot" else None))
+            found.add(dot_dtypes(s.body) or category(s.axes, s.raxes, s.fold, s.body))
     kept = []
     for one, narrower in zip(variants, variants[1:] + (None,)):
         if narrower is None or one.lanes != narrower.lanes or _own(one, narrower) & found:
@@ -36,19 +36,22 @@ def serving(variants: tuple[Target, ...], program: Program,
 
 def reads_groups(target: Target) -> bool:
     """True if a target has rows that read grouped weights."""
-    return any(u.dtypes == GROUPED_PRODUCT for u in target.rows("dot"))
+    return any(u.a == "f32" and u.grouped is not None for u in target.rows("dot"))
 
 
 def multiplies_bytes(target: Target) -> bool:
     """True if a target has rows for products of bytes of either sign, with computed columns."""
-    return any(u.dtypes == SIGNED_BYTES for u in target.rows("dot"))
+    return any(u.takes(SIGNED_BYTES) for u in target.rows("dot"))
 
 
-def _own(one, other):
-    """The categories in which two targets have different rows, of narrow products with their
-    dtypes."""
-    return {(u.category, u.dtypes if u.category == "dot" else None)
-            for u in set(one.ukernels) ^ set(other.ukernels)}
+def _own(one: Target, other: Target) -> set[str | Dtypes]:
+    """The categories in which two targets have different rows, of narrow products their dtypes."""
+    return {kind for u in set(one.ukernels) ^ set(other.ukernels) for kind in _kinds(u)}
+
+
+def _kinds(row: KernelRow) -> tuple[str | Dtypes, ...]:
+    return row.products if isinstance(row, ProductRow) and row.category == "dot" else (
+        row.category,)
 
 
 __all__ = ["multiplies_bytes", "reads_groups", "serving"]

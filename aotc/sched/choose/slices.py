@@ -19,24 +19,24 @@ from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage
 from aotc.sched.model.tile_model import Widths
 from aotc.sched.model.units import unit_slice_faults
-from aotc.target.base import Machine, Target, Ukernel
+from aotc.target.base import Machine, Target
+from aotc.target.kernel_rows import ProductRow
 
 Sliced = tuple[int, int, dict[str, int]]  # rows and columns of a work item, {axis: steps of a sum}
 # steps, rows and panels, in halves of what usually fits
 TRIED = ((2, 2, 2), (1, 2, 2), (4, 2, 2), (2, 1, 2), (2, 4, 2), (2, 2, 1), (2, 2, 4), (2, 2, 8))
 
 
-def sliceable(target: Target, row: Ukernel, loops: Loops, f: Factors) -> bool:
+def sliceable(target: Target, row: ProductRow, loops: Loops, f: Factors) -> bool:
     """True if a contraction's row, operands and sum allow slices: rows read in place, panels or
     columns in place, static reduction axes, vectors of a fixed length."""
-    in_floats = row.category == "contraction" or "expanded" in row.tile and f.a.dtype == "f32"
-    return (target.part_loads and in_floats and row.tile["mr"] > 1
+    return (target.part_loads and row.in_floats and row.tile.mr > 1
             and loops.get("a") == "rows"
             and (loops.get("b") == "panel" or loops.get("b") == "direct" and not tap_axes(f, loops))
             and all(isinstance(r.extent, Const) for r in f.k))
 
 
-def slice_candidates(target: Target, row: Ukernel, loops: Loops, f: Factors,
+def slice_candidates(target: Target, row: ProductRow, loops: Loops, f: Factors,
                      lane: Axis) -> list[Sliced]:
     """Ways to run a product's sum in slices; [] where it cannot be sliced or is short.  The first
     is what usually fits; others are smaller and larger, but where panels are expanded, of which
@@ -46,8 +46,8 @@ def slice_candidates(target: Target, row: Ukernel, loops: Loops, f: Factors,
     if not sliceable(target, row, loops, f) or k < 2 * tuning.slice_steps:
         return []
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
-    mr, nr = row.tile["mr"], row.tile["nr"]
-    expanded = "expanded" in row.tile
+    mr, nr = row.tile.mr, row.tile.nr
+    expanded = row.expands_panels
     group, most = (group_steps(f), tuning.expanded_rows) if expanded else (1, tuning.slice_rows)
     usual = tuning.slice_steps if loops["b"] == "panel" else tuning.slice_in_place
     found: dict[tuple[int, int, int], None] = {}
@@ -63,7 +63,7 @@ def slice_candidates(target: Target, row: Ukernel, loops: Loops, f: Factors,
     return [(rows, columns, taps | {loops["k"]: steps}) for rows, columns, steps in found]
 
 
-def leaves_cache(target: Target, row: Ukernel, loops: Loops, f: Factors, lane: Axis) -> bool:
+def leaves_cache(target: Target, row: ProductRow, loops: Loops, f: Factors, lane: Axis) -> bool:
     """True if what the whole sum of a product reads again hardly stays in a worker's cache until
     then, neither weights nor rows, or a window's panel beside rows enough to read it from there:
     the search begins with slices then, and else with the whole sum."""
@@ -72,7 +72,7 @@ def leaves_cache(target: Target, row: Ukernel, loops: Loops, f: Factors, lane: A
     if 4 * k * estimate(lane.extent) <= 2 * level.capacity:
         return False
     if tap_axes(f, loops):
-        return 4 * k * row.tile["nr"] > level.capacity * level.usable and m >= 4 * row.tile["mr"]
+        return 4 * k * row.tile.nr > level.capacity * level.usable and m >= 4 * row.tile.mr
     return 4 * k * m > level.capacity // 2
 
 
@@ -113,13 +113,14 @@ def _per_item(panels: int, most: int) -> Iterator[int]:
         each = -(-panels // (items - 1))
 
 
-def slice_faults(target: Target, g: Group, s: Stage, f: Factors | None, row: Ukernel) -> list[str]:
+def slice_faults(target: Target, g: Group, s: Stage, f: Factors | None,
+                 row: ProductRow) -> list[str]:
     """What is wrong with the Group's ``split`` of stage ``s``, a contraction with Factors ``f``."""
     split, loops = g.split.get(s.name), g.loops.get(s.name, {})
     if not split:
         return []
     where = f"group {g.name}: split of {s.name}"
-    if "unit" in row.tile:
+    if row.unit:
         return [f"{where}: {x}" for x in unit_slice_faults(g, s, loops, f)]
     if f is None or not sliceable(target, row, loops, f):
         return [f"{where}: sums run in slices where a contraction reads rows, and panels or "
@@ -129,7 +130,7 @@ def slice_faults(target: Target, g: Group, s: Stage, f: Factors | None, row: Uke
              or a != loops["k"] and (a not in taps or n > 1)]
     choose = f"choose {loops['k']} and a positive number of steps" + "".join(
         f", {t} by 1" for t in taps)
-    if "expanded" in row.tile and not wrong and split.get(loops["k"], 0) % group_steps(f):
+    if row.expands_panels and not wrong and split.get(loops["k"], 0) % group_steps(f):
         return [f"{where}: {loops['k']!r} by {split[loops['k']]!r}; choose a multiple of "
                 f"{group_steps(f)}, whole groups"]
     return [f"{where}: {a!r} by {split[a]!r}; {choose}" for a in wrong] or [

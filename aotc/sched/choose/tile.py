@@ -48,7 +48,7 @@ def choose_tiles(program: Program, target: Target, groups: Sequence[Group],
 def choose_threads(target: Target, groups: Sequence[Group]) -> tuple[Group, ...]:
     """Groups with ``threads`` filled where it is 0 and work items are blocks of threads: what their
     micro-kernels need, else as many as the machine says."""
-    known = {u.name: u.tile.get("threads", 0) for u in target.ukernels}
+    known = {u.name: u.threads for u in target.ukernels}
     return tuple(g if g.threads else replace(g, threads=max(
         (known.get(u, 0) for u in g.ukernel.values()), default=0) or target.machine.threads)
         for g in groups)
@@ -107,7 +107,7 @@ def _nest_tile(target, g, anchor, across=False):
     that the few lines its elements go to stay in the cache until they are full."""
     machine, loops = target.machine, g.loops.get(anchor.name, {})
     lane, blocked = loops.get("lanes"), loops.get("block")
-    block = target.row(g.ukernel[anchor.name]).tile.get("block", 1)
+    block = target.row(g.ukernel[anchor.name]).block
     points = max(1, estimate_volume(a.extent for a in anchor.axes + anchor.raxes))
     tile = {}
     axes = [a for a in anchor.axes if a.extent != Const(1) and a.name != loops.get("digits")]
@@ -159,14 +159,14 @@ def _product_tiles(program, target, g, s):
     whole sums and of sliced ones, what hardly fits last; one alone where an extent is a symbol's,
     and where a work item is one register tile."""
     f = contraction_factors(program, s)
-    loops, row = g.loops[s.name], target.row(g.ukernel[s.name])
-    mr, grow = row.tile["mr"], target.tuning.symbols_grow
+    loops, row = g.loops[s.name], target.product_row(g.ukernel[s.name])
+    mr, grow = row.tile.mr, target.tuning.symbols_grow
     lane = next(a for a in f.n if a.name == loops["lanes"])
     outer = [a for a in s.axes if a != lane and a not in f.m]
     single = {a.name: 1 for a in outer if a.extent != Const(1)}
     sliced = [(single | {lane.name: columns} | _row_block(f.m, rows, mr, grow), {s.name: steps})
               for rows, columns, steps in slice_candidates(target, row, loops, f, lane)]
-    whole = [] if "expanded" in row.tile and sliced else [
+    whole = [] if row.expands_panels and sliced else [
         (single | cut | _row_block(f.m, rows, mr, grow), {}) for rows, cut in _whole_sums(
             target, f, loops, row, lane, estimate_volume(a.extent for a in outer))]
     kinds = [sliced, whole] if leaves_cache(target, row, loops, f, lane) else [whole, sliced]
@@ -180,14 +180,14 @@ def _whole_sums(target, f, loops, row, lane, items):
     rows, parts = _first_blocks(target, f, loops, row, lane, items)
     tried = [(rows, parts)]
     if target.machine.item_tiles > 1:
-        tried += [(max(row.tile["mr"], rows * up // down), max(1, parts * more // less))
+        tried += [(max(row.tile.mr, rows * up // down), max(1, parts * more // less))
                   for up, down in TRIED for more, less in TRIED]
-    panels, workers = -(-estimate(lane.extent) // row.tile["nr"]), target.machine.workers
+    panels, workers = -(-estimate(lane.extent) // row.tile.nr), target.machine.workers
     m, most = estimate_volume(a.extent for a in f.m), _worth(target, f, row, lane, items)
     found = []
     for rows, parts in dict.fromkeys((r, min(panels, p)) for r, p in tried):
         if not found or items * -(-m // rows) * parts <= most:
-            columns = balanced(panels, -(-panels // parts), workers) * row.tile["nr"]
+            columns = balanced(panels, -(-panels // parts), workers) * row.tile.nr
             found.append((rows, {lane.name: columns} if parts > 1 else {}))
     return found
 
@@ -203,7 +203,7 @@ def _first_blocks(target, f, loops, row, lane, items):
     """(rows of a work item, how many parts the columns are cut into) of so many products: where
     the search for a tile begins.  What is fitted here bounds that search and decides nothing but
     among tiles that cost alike."""
-    nr, mr = row.tile["nr"], row.tile["mr"]
+    nr, mr = row.tile.nr, row.tile.mr
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     k = estimate_volume(a.extent for a in f.k)
     machine = target.machine
@@ -215,7 +215,7 @@ def _first_blocks(target, f, loops, row, lane, items):
     tuning = target.tuning
     pages = tuning.streamed_pages if k <= tuning.short_sum else tuning.stored_pages
     rows = min(rows, max(least, pages * max(1, tuning.page // (4 * n))))
-    if "expanded" in row.tile:  # so does each expand them
+    if row.expands_panels:  # so does each expand them
         rows = max(rows, min(m, tuning.expanded_rows))
     if loops["a"] == "rows" and loops["b"] == "packed":  # each block of rows packs columns again
         rows = max(rows, m if m < 2 * tuning.packed_rows else tuning.packed_rows)
@@ -223,7 +223,7 @@ def _first_blocks(target, f, loops, row, lane, items):
     n_tiles = 1
     if -(-m // rows) < want:
         # else every column block would pack the rows again
-        if loops["a"] == "rows" or m <= least or "bk" in row.tile:
+        if loops["a"] == "rows" or m <= least or row.shared is not None:
             n_tiles = min(panels, -(-want // -(-m // rows)))
         rows = min(rows, max(least, -(-m * n_tiles // want)))
     return rows, n_tiles
@@ -239,7 +239,7 @@ def _shared_columns(program: Program, target: Target, group: Group, stage: Stage
     if machine.workers == 1 or machine.threads or machine.engines or sizes is None or prod(
             -(-n // tile.get(a.name, n)) for a, n in zip(stage.axes, sizes)) > 1:
         return tile
-    nr = target.row(group.ukernel[stage.name]).tile["nr"]
+    nr = target.product_row(group.ukernel[stage.name]).tile.nr
     lane = next(a for a in stage.axes if a.name == group.loops[stage.name]["lanes"])
     panels = -(-estimate(lane.extent) // nr)
     most = -(-panels // machine.workers)
@@ -257,17 +257,18 @@ def unit_tile(program: Program, target: Target, g: Group, s: Stage, model: Group
     take least time, of those with an item for each worker if there are some; what an item touches
     fits into scratch beside ``packed`` bytes, slice by slice of the sum where need be.  None if
     none does."""
-    f, loops, row = contraction_factors(program, s), g.loops[s.name], target.row(g.ukernel[s.name])
+    f, loops = contraction_factors(program, s), g.loops[s.name]
+    row = target.product_row(g.ukernel[s.name])
     assert f is not None, s
     machine, lane = target.machine, next(a for a in f.n if a.name == loops["lanes"])
     k = next(r for r in f.k if r.name == loops["k"])
     aligned = aligned_products([s], g, target)
     found: list[tuple[bool, float, int, int, dict[str, int], dict[str, dict[str, int]]]] = []
-    for columns in _doubled(row.tile["nr"], estimate(lane.extent)):
-        for rows in _doubled(row.tile["mr"], estimate_volume(a.extent for a in f.m)):
+    for columns in _doubled(row.tile.nr, estimate(lane.extent)):
+        for rows in _doubled(row.tile.mr, estimate_volume(a.extent for a in f.m)):
             tile = {a.name: 1 for a in s.axes if a not in f.m and a != lane}
             tile |= {lane.name: columns} | _row_block(
-                f.m, rows, row.tile["mr"], target.tuning.symbols_grow)
+                f.m, rows, row.tile.mr, target.tuning.symbols_grow)
             item = model.variables(tile)
             sums = sum_elements(replace(g, tile=tile), f.m, lane, row)
             steps = _steps(model, s, k, loops, tile, sums,

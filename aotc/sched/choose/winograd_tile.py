@@ -15,6 +15,7 @@ from aotc.sched.model.size import estimate, reach
 from aotc.sched.model.stages import Stage
 from aotc.sched.model.unroll import find_transform
 from aotc.target.base import Machine, Target
+from aotc.target.kernel_rows import ProductRow
 
 Tile = dict[str, int]
 
@@ -37,8 +38,9 @@ def slab_tile(program: Program, target: Target, group: Group, stages: Sequence[S
         return {a.name: 1 for a in lead if a.extent != Const(1)}
     products = next(s for s in stages if s.name not in transform_lanes(program))
     row = target.row(group.ukernel[products.name])
+    columns = row.tile.nr if isinstance(row, ProductRow) else target.lanes
     steps = {a.name: 1 for a in lead} | {sliding[0].name: blocks[sliding[0].name],
-                                         lane.name: row.tile.get("nr", target.lanes)}
+                                         lane.name: columns}
     axes = (*lead, sliding[0], lane)
     asked = Decided(program, target, group, layouts, resident(program, target.machine))
     # of an axis that stays whole, whatever its extent is

@@ -35,7 +35,8 @@ from aotc.passes.winograd import stages_of
 from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, factors_for, group_stages, target_memo
-from aotc.target.base import Target, Ukernel
+from aotc.target.base import Target
+from aotc.target.kernel_rows import KernelRow, ProductRow
 
 COPY = 2  # operations of a machine without vectors that copy an element: a load and a store
 
@@ -129,7 +130,7 @@ def _apart(program: Program, layouts: Mapping[str, Layout], lane: Axis, buffer: 
     return not (isinstance(step, Const) and step.value in steps)
 
 
-def vector_cost(program: Program, target: Target, s: Stage, row: Ukernel, loops: Loops,
+def vector_cost(program: Program, target: Target, s: Stage, row: KernelRow, loops: Loops,
                 layouts: Mapping[str, Layout]) -> Extra:
     """The Extra of a stage whose ``row`` has its lanes along the axis that ``loops`` say."""
     lane = next(a for a in s.axes + s.raxes if a.name == loops["lanes"])
@@ -144,7 +145,7 @@ def vector_cost(program: Program, target: Target, s: Stage, row: Ukernel, loops:
         per_point = sum(tuning.apart if apart(n.buffer, n.index) else each
                         for n in dict.fromkeys(loads(s.body)))
         per_point += tuning.converted * _conversions(s.body)
-    if "exchange" not in row.tile:
+    if not row.exchanges:
         found = dict.fromkeys(n for o in s.outputs for n in loads(o.value))
         per_output = tuning.apart * (sum(apart(n.buffer, n.index) for n in found) + sum(
             apart(o.buffer, o.index, (1,)) for o in s.outputs) + _placed(found, lane))
@@ -152,10 +153,10 @@ def vector_cost(program: Program, target: Target, s: Stage, row: Ukernel, loops:
     per_output += tuning.across if lane in s.raxes else tuning.vector_store * stored
     per_output += tuning.converted * _conversions(*(o.value for o in s.outputs))
     rows, columns = tuning.moved, tuning.packed
-    if row.category == "dot" and loops.get("a") == "packed":
-        rows = -(-rows // _side_by_side(program, s, loops, layouts))
-    if row.category == "dot":  # lanes hold several
-        columns = -(-columns // dot_step(row.dtypes[0]))
+    if isinstance(row, ProductRow) and row.category == "dot":  # lanes hold several
+        if loops.get("a") == "packed":
+            rows = -(-rows // _side_by_side(program, s, loops, layouts))
+        columns = -(-columns // dot_step(row.a))
     return Extra(1, per_point, per_output, _packs(s, loops, rows, columns))
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from math import gcd
 from typing import TypeVar
 
-from aotc.target.base import Machine, Ukernel
+from aotc.sched.cost.row_cost import load_cost
+from aotc.target.base import Machine
+from aotc.target.kernel_rows import ProductRow
 from aotc.target.tuning import Tuning
 
 Way = TypeVar("Way")
@@ -49,14 +51,15 @@ def fetch_cost(fetch: Fetch, lanes: int, tuning: Tuning) -> float:
     return fetch.elements / (fetch.width * lanes) * moved
 
 
-def product_step(machine: Machine, row: Ukernel, lanes: int, stages: int, accesses: float) -> float:
+def product_step(machine: Machine, row: ProductRow, lanes: int, stages: int,
+                 accesses: float) -> float:
     """Seconds of a step of a product's sum in one block, ``stages`` steps of which are in memory,
     the one that is multiplied among them; ``accesses``: as ``fetch_cost`` says, of both operands.
     Data that are on their way for longer than steps before them take are waited for."""
-    tile, tuning = row.tile, machine.tuning
-    work = 2.0 * tile["mr"] * tile["nr"] * tile["bk"]
-    if "tm" in tile:
-        work *= 1.0 + tile["load_cost"] * (tile["tm"] + tile["tn"]) / (tile["tm"] * tile["tn"])
+    tuning = machine.tuning
+    work = 2.0 * row.tile.mr * row.tile.nr * row.steps
+    if row.per_thread:
+        work *= 1.0 + load_cost(row, tuning) * row.loads
     busy = (work + 2.0 * lanes * accesses * tuning.access_cost) / machine.flops
     if stages == 1:  # what is put there waits for what is multiplied, and that for it
         return busy + tuning.far_wait + 2 * tuning.barrier

@@ -21,7 +21,8 @@ from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, contraction_factors, factors_for, group_stages
 from aotc.sched.model.tile_model import GroupModel, Widths
 from aotc.sched.model.widths import group_model
-from aotc.target.base import Target, Ukernel
+from aotc.target.base import Target
+from aotc.target.kernel_rows import ProductRow
 
 Split = Mapping[str, Mapping[str, int]]
 Tails = Mapping[str, tuple[int, ...]]  # of stages: rows of their smaller register tiles
@@ -81,30 +82,30 @@ def aligned_products(stages: Sequence[Stage], group: Group, target: Target,
 
 
 def _aligned(number: int, s: Stage, g: Group, target: Target, tails: tuple[int, ...]) -> Aligned:
-    lanes, row = g.loops[s.name]["lanes"], target.row(g.ukernel[s.name])
+    lanes, row = g.loops[s.name]["lanes"], target.product_row(g.ukernel[s.name])
     f = factors_for(s, lanes)
     assert f is not None, f"{s.name} is no contraction along {lanes}"
     return replace(_on_row(number, s, f, lanes, row, target), tails=tails,
                    deep=_deep(s, g.loops[s.name], row))
 
 
-def _on_row(number: int, s: Stage, f: Factors, lanes: str, row: Ukernel,
+def _on_row(number: int, s: Stage, f: Factors, lanes: str, row: ProductRow,
             target: Target) -> Aligned:
     """A product on a row, by what the row says of itself."""
     place = {a.name: i for i, a in enumerate(s.axes)}
-    once = "expanded" in row.tile
-    rows, columns = (DTYPES[d].size for d in (row.dtypes[0], row.dtypes[0] if once else f.b.dtype))
-    return Aligned(number, tuple(place[a.name] for a in f.m), place[lanes], row.tile["mr"],
-                   row.tile["nr"], row_rate(row, target.tuning),
-                   expand=row.tile.get("expand", 0.0), once=once, sizes=(rows, columns))
+    once = row.expands_panels
+    rows, columns = (DTYPES[d].size for d in (row.a, row.a if once else f.b.dtype))
+    return Aligned(number, tuple(place[a.name] for a in f.m), place[lanes], row.tile.mr,
+                   row.tile.nr, row_rate(row, target.tuning),
+                   expand=0.0 if row.grouped is None else row.grouped.expand, once=once,
+                   sizes=(rows, columns))
 
 
-def _deep(s: Stage, loops: Loops, row: Ukernel) -> float:
+def _deep(s: Stage, loops: Loops, row: ProductRow) -> float:
     """``Aligned.deep`` of a sum on a row: tap by tap where rows are read in place, else in one."""
-    steps = row.tile.get("bk", 1)
     terms = estimate_volume(r.extent for r in s.raxes
                             if loops.get("a") != "rows" or r.name == loops["k"])
-    return -(-terms // steps) * steps / terms
+    return -(-terms // row.steps) * row.steps / terms
 
 
 def usual_product(program: Program, target: Target, number: int, s: Stage) -> Aligned | None:

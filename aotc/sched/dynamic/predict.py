@@ -173,7 +173,7 @@ def tails_of(program: Program, group: Group, target: Target) -> dict[str, tuple[
     out = {}
     for s in group_stages(program, group):
         if ends_unknown(s, group, target) and (choice := group.loops[s.name].get("tails", 1)):
-            mr = target.row(group.ukernel[s.name]).tile["mr"]
+            mr = target.product_row(group.ukernel[s.name]).tile.mr
             out[s.name] = row_tails(mr, choice, in_registers(s, target))
     return out
 

@@ -60,7 +60,7 @@ def _decided(inside: Sequence[Program], target: Target, g: Group,
     gains, alone = _gains(inside, target, g, asked)
     loops = dict(g.loops)
     for name, written_out in asked.items():
-        mr = target.row(g.ukernel[name]).tile["mr"]
+        mr = target.product_row(g.ukernel[name]).tile.mr
         tails = row_tails(mr, 1, written_out)
         size = mr + sum(tails)
         if written_out and _too_little(gains[name], size / mr):
@@ -100,9 +100,9 @@ def _gains(inside: Sequence[Program], target: Target, g: Group,
 def _saved_alone(target: Target, row: str, written_out: bool) -> float:
     """The share of a product's time that a tile for one row saves beside the smallest of the
     others: sums too few to keep the multipliers busy take as long as those that do."""
-    tile, least = target.row(row).tile, target.tuning.chains
-    tails = row_tails(tile["mr"], 1, written_out) or (1,)
-    return 1 - max(least, tile["nv"]) / max(least, tails[0] * tile["nv"])
+    tile, least = target.product_row(row).tile, target.tuning.chains
+    tails = row_tails(tile.mr, 1, written_out) or (1,)
+    return 1 - max(least, tile.nv) / max(least, tails[0] * tile.nv)
 
 
 def _saved(rows: int, mr: int) -> float:

@@ -12,6 +12,7 @@ from aotc.ir.schedule import Group
 from aotc.sched.dynamic.predict import in_registers, tails_of
 from aotc.sched.model.stages import group_stages
 from aotc.target.base import Target
+from aotc.target.kernel_rows import ProductRow
 
 
 def text_bytes(program: Program, group: Group, target: Target) -> int:
@@ -21,8 +22,9 @@ def text_bytes(program: Program, group: Group, target: Target) -> int:
     sums = 0
     for s in stages:
         row = target.row(group.ukernel[s.name])
-        if row.category == "contraction" and "nv" in row.tile and in_registers(s, target):
-            sums += (row.tile["mr"] + sum(tails.get(s.name, ()))) * row.tile["nv"]
+        if isinstance(row, ProductRow) and row.category == "contraction" and in_registers(
+                s, target):
+            sums += (row.tile.mr + sum(tails.get(s.name, ()))) * row.tile.nv
     return target.tuning.stage_text * max(1, len(stages)) + target.tuning.sum_text * sums
 
 

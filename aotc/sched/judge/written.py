@@ -82,12 +82,12 @@ def _block(stage: Stage, kernel: Kernel, target: Target) -> float:
     if not isinstance(stage, Contract):
         return 0.0
     said, machine = dict(stage.writing), target.machine
-    row, nr = target.row(stage.row), stage.nv * stage.lanes
+    row, nr = target.product_row(stage.row), stage.nv * stage.lanes
     rows, columns = points(stage.m) or stage.mr, points((stage.n,)) or nr
     seconds = order_cost(machine, (rows, columns, _terms(stage)), stage.mr, nr, str(said["order"]))
-    if "fetch" in row.tile:
+    if row.staging is not None:
         tiles = -(-rows // stage.mr) * -(-columns // nr)
-        steps = tiles * -(-_terms(stage) // row.tile["bk"])
+        steps = tiles * -(-_terms(stage) // row.steps)
         seconds += steps * product_step(machine, row, target.lanes, int(said["stages"]), sum(
             way_cost(stage, which, _way(said, which), target) for which in "ab"))
     return seconds

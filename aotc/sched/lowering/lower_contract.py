@@ -17,10 +17,10 @@ from aotc.sched.model.boxes import Box
 from aotc.sched.model.stages import Stage, factors_for
 from aotc.sched.model.turned import turned
 from aotc.sched.model.units import sum_elements, tap_step, unit_rows
-from aotc.target.base import Ukernel
+from aotc.target.kernel_rows import ProductRow
 
 
-def lower_contract(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contract:
+def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract:
     """One Contract over the stage's box, as ``ctx.group.loops`` says."""
     choice = ctx.group.loops[stage.name]
     f = factors_for(stage, choice["lanes"])
@@ -38,16 +38,16 @@ def lower_contract(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contra
     m, a, puts = collapse_rows(m, a, puts)
     dtypes = _stored_dtypes(f, a, b, row)
     return turned(ctx, sliced(ctx, stage, k, with_whole(ctx, without_single(Contract(
-        row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer,
+        row.name, row.template, row.tile.mr, row.tile.nv, ctx.target.lanes, outer,
         tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, part=part_of(row, f.k),
-        dtypes=dtypes, writing=writing_of(choice), unit=row.tile.get("unit", "")))), f.m))
+        dtypes=dtypes, writing=writing_of(choice), unit=row.unit))), f.m))
 
 
-def _stored_dtypes(f: Factors, a: Operand, b: Operand, row: Ukernel) -> tuple[str, str, str]:
+def _stored_dtypes(f: Factors, a: Operand, b: Operand, row: ProductRow) -> tuple[str, str, str]:
     """Of A and B as a row's micro-kernel reads them, and of the sums: panels may be f16; a unit
     reads f16 wherever it lies."""
-    if "unit" in row.tile:
+    if row.unit:
         rows = f.a if a.mode == "packed" else unit_rows(f)[0]
         assert rows is not None, f
         return ("f32" if a.mode == "packed" else rows.dtype,
@@ -103,7 +103,7 @@ def sliced(ctx: Context, stage: Stage, k: Axis, contract: Contract, axes: Axes =
     tiles = (rows + (contract.mr - 1)) // contract.mr * ((columns + (nr - 1)) // nr)
     size = most([tiles * contract.mr * nr])
     if contract.unit:  # what the tile holds: bounds of its ends say less
-        size = sum_elements(ctx.group, axes, contract.n.axis, ctx.target.row(contract.row))
+        size = sum_elements(ctx.group, axes, contract.n.axis, ctx.target.product_row(contract.row))
     name = ctx.add_scratch("sums", "f32", size)
     contract = replace(contract, slices=name, slice=min(split[k.name], depth), part=0)
     return contract if contract.unit else replace(contract, taps=(), slice_taps=contract.taps)
@@ -141,9 +141,9 @@ def packed_room(runs: int, depth: Expr) -> Size:
 
 
 def _packed(ctx, name, row, rows, value, stride, total):
-    """An operand that is evaluated into scratch first; a row with steps of the sum (``bk``) does so
+    """An operand that is evaluated into scratch first; a row whose tile threads share does so
     step by step, in memory of its own."""
-    if "bk" in row.tile:
+    if row.shared is not None:
         return Operand("packed", "", Const(0), stride, None, linearise(value, ctx.place))
     name = ctx.add_scratch(name, "f32", packed_room(rows, total))
     return Operand("packed", name, Const(0), stride, None, linearise(value, ctx.place))
@@ -152,12 +152,12 @@ def _packed(ctx, name, row, rows, value, stride, total):
 def _row_operand(ctx, f, k, row, mode):
     total = _count(f.k)
     if mode == "rows":
-        load, guard = unit_rows(f) if "unit" in row.tile else zero_filled(f.a)
+        load, guard = unit_rows(f) if row.unit else zero_filled(f.a)
         flat = linearise(load, ctx.place)  # its index may look up rows in another tensor
         step, rest = linear_in(flat.index[0], k)
         inside = None if guard is None else linearise(guard, ctx.place)
         return Operand("rows", load.buffer, rest, step, inside)
-    return _packed(ctx, "a_packed", row, row.tile["mr"], f.a, Const(1), total)
+    return _packed(ctx, "a_packed", row, row.tile.mr, f.a, Const(1), total)
 
 
 def _count(axes):
@@ -168,7 +168,7 @@ def _count(axes):
 
 
 def _lane_operand(ctx, f, lane, k, taps, row, mode):
-    nr = row.tile["nr"]
+    nr = row.tile.nr
     if mode == "packed":
         value = f.b if f.b.dtype == "f32" else Cast("f32", f.b)
         return _packed(ctx, "b_packed", row, nr, value, Const(nr), _count(f.k))

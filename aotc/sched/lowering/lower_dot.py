@@ -24,16 +24,16 @@ from aotc.sched.lowering.lower_contract import (
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.dots import axes_beside, dot_factors, padded_depth, stage_weights
 from aotc.sched.model.stages import Stage
-from aotc.target.base import Ukernel
+from aotc.target.kernel_rows import ProductRow
 
 
-def lower_dot(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contract:
+def lower_dot(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract:
     """One Contract over the stage's box, as ``ctx.group.loops`` says."""
     choice = ctx.group.loops[stage.name]
     found, kinds = dot_factors(stage), dot_dtypes(stage.body)
     assert found is not None and kinds is not None, stage.name  # ``check_schedule`` refuses others
     f, weights = found
-    lane, nr = f.lane, row.tile["nr"]
+    lane, nr = f.lane, row.tile.nr
     k = next(r for r in f.k if r.name == choice["k"])
     taps = tuple(r for r in f.k if r != k)
     rng = {a: Range(a, lo, simplify(last + 1)) for a, (lo, last) in box.items()}
@@ -47,17 +47,18 @@ def lower_dot(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contract:
     panel = matrix * ((lane.extent + (nr - 1)) // nr) + lane // nr
     b = Operand("panel", weights.buffer, simplify(panel * (column * nr)), Const(nr))
     if choice["b"] == "packed":
-        name = ctx.add_scratch("b_packed", row.dtypes[1], packed_room(nr, depth))
+        name = ctx.add_scratch("b_packed", kinds[1], packed_room(nr, depth))
         b = Operand("packed", name, Const(0), Const(nr), None, linearise(weights, ctx.place))
-    if "expanded" in row.tile:
-        kinds = (kinds[0], "f32" if kinds[0] == "f32" else "u8", kinds[2])
+    if grouped is not None:  # panels hold bytes, of which some rows make factors first
+        kinds = (kinds[0], "f32" if row.in_floats else weights.dtype, kinds[2])
+    if row.expands_panels:
         b = replace(b, mode="expanded")
     puts = tuple(Put(o.buffer, ctx.place(o.buffer)(o.index), linearise(o.value, ctx.place))
                  for o in stage.outputs)
     m, a, puts = collapse_rows([rng[a] for a in stage.axes if a in f.m],
                                _rows(ctx, f, k, row, choice["a"], depth), puts)
     return _expanded(ctx, stage, k, with_whole(ctx, without_single(Contract(
-        row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer, tuple(m),
+        row.name, row.template, row.tile.mr, row.tile.nv, ctx.target.lanes, outer, tuple(m),
         rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, dtypes=kinds,
         writing=writing_of(choice), grouping=None if grouped is None else grouped.grouping))))
@@ -80,15 +81,15 @@ def _expanded(ctx: Context, stage: Stage, k: Axis, contract: Contract) -> Contra
 def _rows(ctx, f, k, row, mode, depth):
     """The row operand: read in place, with a row of the padding's value in scratch; or packed."""
     if mode == "packed":
-        name = ctx.add_scratch("a_packed", row.dtypes[0], packed_room(row.tile["mr"], depth))
+        name = ctx.add_scratch("a_packed", row.a, packed_room(row.tile.mr, depth))
         return Operand("packed", name, Const(0), Const(1), None, linearise(f.a, ctx.place))
     load, guard, fill = row_source(f.a)
-    pad = ctx.add_scratch("pad_row", row.dtypes[0], packed_room(1, k.extent)) if (
+    pad = ctx.add_scratch("pad_row", row.a, packed_room(1, k.extent)) if (
         guard is not None) else ""
     first = linear_in(linearise(load, ctx.place).index[0], k)[1]
     inside = None if guard is None else linearise(guard, ctx.place)
     return Operand("rows", load.buffer, first, Const(1), inside,
-                   Const(fill, row.dtypes[0]), pad=pad)
+                   Const(fill, row.a), pad=pad)
 
 
 __all__ = ["lower_dot"]

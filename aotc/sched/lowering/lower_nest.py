@@ -34,12 +34,12 @@ from aotc.sched.lowering.window_parts import Piece, window_parts
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.digit_stage import loop_box, loop_stage
 from aotc.sched.model.stages import Stage
-from aotc.target.base import Ukernel
+from aotc.target.kernel_rows import NestRow
 
 MAX_PIECES = 64
 
 
-def lower_nest(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> list[Nest]:
+def lower_nest(ctx: Context, stage: Stage, row: NestRow, box: Box) -> list[Nest]:
     """Nests of one stage over its box: several where a guard splits the box into pieces."""
     loops = ctx.group.loops.get(stage.name, {})
     stage, box = loop_stage(stage, loops), loop_box(stage, box, loops)
@@ -115,7 +115,7 @@ def _blocked(ctx, stage, row, nest, taps):
     if taps is None:
         return nest
     axis = ctx.group.loops[stage.name]["block"]
-    return replace(nest, block=row.tile["block"], block_axis=axis, taps=taps.name)
+    return replace(nest, block=row.block, block_axis=axis, taps=taps.name)
 
 
 def _lane_parts(ctx, stage, row, part, lanes):
@@ -191,7 +191,7 @@ def _nest(ctx, stage, row, part, reduce, ends, body, puts, lanes):
     lane = next((p.axis for a, p in part.items() if a.name == lanes), None)
     blocked = [p.axis for a, p in part.items()
                if a.name == ctx.group.loops.get(stage.name, {}).get("block")]
-    exchanged = blocked[0] if row.tile.get("exchange") else None
+    exchanged = blocked[0] if row.exchanges else None
     ranges = _by_stride(ranges, puts, lane, exchanged)
     counted = () if isinstance(stage.fold, str) else stage.fold.update  # of axes by themselves
     fixed = [*(e for r in reduce for e in (r.lo, r.hi)), *(e for _, e in ends), *blocked, *counted]
@@ -216,7 +216,7 @@ def _exchanged(nest, lane, block, row):
     """A move by transposed blocks.  A piece that reads nothing (padding), or that does not exchange
     neighbours, has its lanes along the stored ones."""
     if len(nest.puts) == 1 and _exchanges(nest.puts[0], lane, block):
-        return replace(nest, block=row.tile["block"], block_axis=block.name)
+        return replace(nest, block=row.block, block_axis=block.name)
     inner = [r for r in nest.ranges if r.axis == block]
     return replace(nest, vector=block.name,
                    ranges=tuple(r for r in nest.ranges if r.axis != block) + tuple(inner))

@@ -10,7 +10,7 @@ from aotc.ir.category import zero_filled
 from aotc.ir.expr import Axis, Const, Expr, Load, walk
 from aotc.ir.plan import Contract, Nest, points
 from aotc.ir.simplify import same, simplify
-from aotc.target.base import Ukernel
+from aotc.target.kernel_rows import ProductRow
 
 WIDE = 4  # elements of f32 that are fetched at once where they lie side by side: 16 bytes
 
@@ -29,7 +29,7 @@ class Way:
                 f"{which}_along": self.along}
 
 
-def ways_left(c: Contract, which: str, row: Ukernel, scratch: Collection[str],
+def ways_left(c: Contract, which: str, row: ProductRow, scratch: Collection[str],
               lined: Collection[str]) -> tuple[Way, ...]:
     """How operand ``which`` of a Contract, "a" or "b", may be fetched, the usual way first, of the
     ways that its ``writing`` leaves.  scratch: buffers in the block's memory; lined: those that
@@ -42,11 +42,12 @@ def ways_left(c: Contract, which: str, row: Ukernel, scratch: Collection[str],
     return left
 
 
-def _ways(c: Contract, which: str, row: Ukernel, scratch: Collection[str],
+def _ways(c: Contract, which: str, row: ProductRow, scratch: Collection[str],
           lined: Collection[str]) -> list[Way]:
-    o, other = (c.a if which == "a" else c.b), other_axis(which)
-    copied = "copy" in row.tile["fetch"] and _plain(c, which, scratch)
-    wide = _wide(c, which, lined) and (copied or "copy" not in row.tile["fetch"])
+    assert row.staging is not None, row.name
+    o, other, copies = (c.a if which == "a" else c.b), other_axis(which), "copy" in row.staging.ways
+    copied = copies and _plain(c, which, scratch)
+    wide = _wide(c, which, lined) and (copied or not copies)
     first = "sum" if o.mode in ("rows", "packed") else other
     best = first if o.mode != "packed" or _side_by_side(c, which, first) else other
     out = []

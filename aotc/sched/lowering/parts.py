@@ -13,7 +13,7 @@ from aotc.ir.expr import Axis, Const, minimum
 from aotc.ir.plan import Nest, points
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
-from aotc.target.base import Ukernel
+from aotc.target.kernel_rows import ProductRow
 
 TERMS = 128  # of a nest's: a part costs a few instructions
 STEPS = 512  # of a product's: a part costs the way of a register tile through memory
@@ -43,10 +43,10 @@ def in_parts(nest: Nest) -> Nest:
     return replace(nest, reduce=reduce[:at - 1] + _cut(r, each, lanes) + reduce[at:], parts=at)
 
 
-def part_of(row: Ukernel, axes: Iterable[Axis]) -> int:
+def part_of(row: ProductRow, axes: Iterable[Axis]) -> int:
     """``Contract.part`` of a product's sum over ``axes``, in a row's tile."""
-    blocks, terms = "bk" in row.tile, 1
-    if blocks and row.tile["mr"] == 1:  # threads share the sum of a column
+    blocks, terms = row.shared is not None, 1
+    if blocks and row.tile.mr == 1:  # threads share the sum of a column
         return 0
     longest = BLOCK_STEPS if blocks else STEPS
     for a in axes:

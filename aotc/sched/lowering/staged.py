@@ -1,7 +1,7 @@
 """One group as the stages of a Kernel, before it is said how their statements are written: what
 that is chosen by, and what it is added to."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from aotc.ir.plan import Kernel, Size, most
@@ -22,7 +22,8 @@ from aotc.sched.model.slide import lower_kept
 from aotc.sched.model.stages import Stage
 from aotc.sched.model.unroll import data_loads, lower_unrolled
 from aotc.sched.model.work import group_bytes, group_flops, plain_part
-from aotc.target.base import Machine, Target, Ukernel
+from aotc.target.base import Machine, Target
+from aotc.target.kernel_rows import KernelRow, NestRow, ProductRow
 
 
 @dataclass(frozen=True)
@@ -126,17 +127,19 @@ def _in_order(at: Opened) -> _Lowered:
         row, box = ctx.target.row(ctx.group.ukernel[s.name]), at.boxes[s.name]
         out.add(lower_kept(ctx, at.step.kept.get(s.name, ())), s.name)
         first = len(out.stages)
-        out.add(_LOWER[row.category](ctx, s, row, box) if row.category in _LOWER else lower_nest(
-            ctx, s, row, box), s.name)
+        out.add(_on_row(ctx, s, row, box), s.name)
         out.says[first:first + 1] = [lines[s.name]]
         out.end = most([out.end, ctx.slab])
     return out
 
 
-_LOWER: dict[str, Callable[[Context, Stage, Ukernel, Box], Sequence[PlanStage]]] = {
-    "contraction": lambda *stage: (lower_contract(*stage),),
-    "dot": lambda *stage: (lower_dot(*stage),),
-    "transform": lambda *stage: (lower_unrolled(*stage),)}
+def _on_row(ctx: Context, s: Stage, row: KernelRow, box: Box) -> Sequence[PlanStage]:
+    """A stage over its box as a row computes it."""
+    if isinstance(row, ProductRow):
+        return ((lower_dot if row.category == "dot" else lower_contract)(ctx, s, row, box),)
+    assert isinstance(row, NestRow), row
+    return (lower_unrolled(ctx, s, row, box),) if row.category == "transform" else lower_nest(
+        ctx, s, row, box)
 
 
 def dealt_to(machine: Machine, group: Group) -> int:

@@ -52,10 +52,10 @@ def shared_by_threads(kernel: Kernel, target: Target, lined: Collection[str] = (
             return replace(s, team=_team(s, kernel, target))
         if not isinstance(s, Contract):
             return s
-        row = target.row(s.row)
-        for key in ("order", *(("stages", *FETCHES) if "fetch" in row.tile else ())):
+        row = target.product_row(s.row)
+        for key in ("order", *(("stages", *FETCHES) if row.staging is not None else ())):
             chosen(s, key, f"kernel {kernel.title}")
-        for which in "ab" if "fetch" in row.tile else "":
+        for which in "ab" if row.staging is not None else "":
             ways_left(s, which, row, {x.name for x in kernel.scratch}, lined)
         return replace(s, again=_used_again(kernel, s))
 
@@ -123,11 +123,11 @@ def _staged_bytes(stage: Stage, target: Target, threads: int) -> int:
     partial sums of a team, a product's next steps and where its rows start, for every tap."""
     if isinstance(stage, Nest):
         return 4 * (threads // target.lanes) if stage.team > 1 else 0
-    tile = target.row(stage.row).tile
-    if not isinstance(stage, Contract) or "tap_bytes" not in tile:
-        return tile["shared"]
-    steps = tile.get("stage_bytes", 0) * int(dict(stage.writing)["stages"])
-    shared = max(tile["shared"], steps)
+    row = target.product_row(stage.row)
+    assert isinstance(stage, Contract) and row.shared is not None, stage.row
+    if row.staging is None:
+        return row.shared.sum_bytes
+    shared = max(row.shared.sum_bytes, row.step_bytes * int(dict(stage.writing)["stages"]))
     taps = 1
     for t in stage.taps:
         most = upper(t.axis.extent)
@@ -135,7 +135,7 @@ def _staged_bytes(stage: Stage, target: Target, threads: int) -> int:
             raise ScheduleError([f"{stage.row}: taps over {t.axis.name}, which has no bound; give "
                                  "the dimension a range (--dim NAME=LO..HI)"])
         taps *= most
-    return shared + (tile["tap_bytes"] * taps if stage.a.mode == "rows" else 0)
+    return shared + (row.tap_bytes * taps if stage.a.mode == "rows" else 0)
 
 
 def barriers(kernel: Kernel, places: Mapping[str, Place]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from aotc.ir.simplify import linear_in, simplify
 from aotc.ir.statements import Range
 from aotc.sched.lowering.context import Context
 from aotc.sched.model.stages import Stage
-from aotc.target.base import Ukernel
+from aotc.target.kernel_rows import NestRow
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ Pieces = Mapping[Axis, Piece]
 Part = tuple[Pieces, Axis | None, Sequence[Range]]
 
 
-def window_parts(ctx: Context, stage: Stage, row: Ukernel, part: Pieces,
+def window_parts(ctx: Context, stage: Stage, row: NestRow, part: Pieces,
                  ranges: Sequence[Range]) -> list[Part]:
     """Split the block axis where its taps start to be cut by the padding: edge, interior, edge.
     Yields (pieces, unrolled reduction axis or None, reduction ranges)."""
     name = ctx.group.loops.get(stage.name, {}).get("block")
     whole: list[Part] = [(part, None, ranges)]
     axis = next((a for a in part if a.name == name), None)
-    if row.tile.get("block", 1) < 2 or axis is None:
+    if row.block < 2 or axis is None:
         return whole
     taps = [r for r in ranges if axis in axes_of(r.lo) | axes_of(r.hi)] or [
         r for r in ranges if any(axis in axes_of(i) and r.axis in axes_of(i)

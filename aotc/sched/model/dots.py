@@ -13,12 +13,12 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from aotc.ir.access import is_multiple, is_unit, layout_from_json, offset_of
-from aotc.ir.category import GROUPED_INTEGERS, Factors, dot_dtypes, factor_pairs, row_source
+from aotc.ir.category import Factors, dot_dtypes, factor_pairs, row_source
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of
 from aotc.ir.layout import Fuse, Layout, Movement, Pad, Reorder, Split
 from aotc.ir.numbers.byte_panels import panel_fault
-from aotc.ir.numbers.grouped import Grouped, grouped_weights
+from aotc.ir.numbers.grouped import INTEGER_ROWS, Grouped, grouped_weights
 from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.program import Program
 from aotc.ir.schedule import Loops, Schedule
@@ -29,7 +29,8 @@ from aotc.sched.cost.even_rows import uneven_share
 from aotc.sched.cost.row_cost import row_waste
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
 from aotc.sched.model.stages import Stage
-from aotc.target.base import Target, Ukernel
+from aotc.target.base import Target
+from aotc.target.kernel_rows import ProductRow
 
 if TYPE_CHECKING:  # which needs this module
     from aotc.sched.choose.loops import Choices
@@ -87,11 +88,11 @@ def axes_beside(f: Factors, weights: Load) -> list[Axis]:
     return [i for i in weights.index if isinstance(i, Axis) and i not in (f.lane, *f.k)]
 
 
-def typed_rows(target: Target, s: Stage) -> list[Ukernel]:
+def typed_rows(target: Target, s: Stage) -> list[ProductRow]:
     """The rows of a target for the types of a stage that multiplies narrow numbers; [] for others
     and where it has none."""
     dtypes = dot_dtypes(s.body)
-    return [u for u in target.rows("dot") if u.dtypes == dtypes and grouping_fault(s, u) is None]
+    return [u for u in target.rows("dot") if u.takes(dtypes) and grouping_fault(s, u) is None]
 
 
 def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
@@ -107,7 +108,7 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
             is_lane_value(o.value) for o in s.outputs):
         return plain
     m = estimate_volume(a.extent for a in f.m)
-    rows = [u for u in typed_rows(c.target, s) if (u.tile["mr"] == 1) == (m == 1)]
+    rows = [u for u in typed_rows(c.target, s) if u.serves(m)]
     if not rows or weights is not None and not _is_whole(s, f, b, weights.shape):
         return plain
     k, where = _row_mode(c, f)
@@ -116,24 +117,22 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
         mode = "packed" if _pays_even(c, s, f, row) else where
         if weights is None:
             return row.name, {"lanes": f.lane.name, "k": k.name, "a": mode, "b": "packed"}
-        layout = dot_layout(f, b, k, row.tile["nr"], weights.shape, stage_weights(s) is not None)
+        layout = dot_layout(f, b, k, row.tile.nr, weights.shape, stage_weights(s) is not None)
         if layout is not None and c.layouts.setdefault(b.buffer, layout) == layout:
             first = {"order": "rows"} if mode == "rows" and _rows_first(c, row, weights) else {}
             return row.name, {"lanes": f.lane.name, "k": k.name, "a": mode, "b": "panel", **first}
     return plain  # another stage packs it differently
 
 
-def grouping_fault(s: Stage, row: Ukernel) -> str | None:
+def grouping_fault(s: Stage, row: ProductRow) -> str | None:
     """Why a row cannot read the grouped weights of a stage; None if it can, or there are none."""
     w = stage_weights(s)
-    if w is not None and row.dtypes in GROUPED_INTEGERS.values():
-        why = panel_fault(w.grouping, dot_step(row.dtypes[0]))
-        if why is not None:
-            return f"takes {why}, not {w.grouping}"
-    bits, steps = row.tile.get("bits"), row.tile.get("steps", 1)
-    if w is None or w.grouping.bits == (bits or w.grouping.bits) and not w.grouping.size % steps:
+    if w is None or row.grouped is None:
         return None
-    return f"takes weights of {bits} bits in groups of a multiple of {steps}, not {w.grouping}"
+    why = panel_fault(w.grouping, dot_step(row.a)) if row.a in INTEGER_ROWS else None
+    if why is None and w.grouping.size % row.grouped.steps:
+        why = f"groups of a multiple of {row.grouped.steps}"
+    return None if why is None else f"takes {why}, not {w.grouping}"
 
 
 def _is_whole(s: Stage, f: Factors, b: Load, shape: tuple[int, ...]) -> bool:
@@ -165,27 +164,27 @@ def _row_mode(c: "Choices", f: Factors) -> tuple[Axis, str]:
     return unit[0] if unit else best, "packed"  # copied in runs
 
 
-def _rows_first(c: "Choices", row: Ukernel, weights: Array) -> bool:
+def _rows_first(c: "Choices", row: ProductRow, weights: Array) -> bool:
     """True if a tile of rows meets all panels before the next one, so that where its rows lie is
     found once: the row takes many of them, and the panels stay in the memory nearest to the
     vectors."""
     near = c.target.machine.near
-    return "even" in row.tile and row.tile["mr"] > row.tile["nr"] and (
+    return bool(row.even_rows) and row.tile.mr > row.tile.nr and (
         weights.nbytes <= near.capacity * near.usable)
 
 
-def _pays_even(c: "Choices", s: Stage, f: Factors, row: Ukernel) -> bool:
+def _pays_even(c: "Choices", s: Stage, f: Factors, row: ProductRow) -> bool:
     """True if rows of a window are packed once for all panels of columns: the row reads those in
     place that lie evenly apart, and copies others for every panel, which is more than one copy of
     all."""
     best = max(f.k, key=lambda r: estimate(r.extent))
     taps = [r for r in f.k if r != best and r.extent != Const(1)]
     load, guard, _ = row_source(f.a)
-    if "even" not in row.tile or not taps or load is None:
+    if not row.even_rows or not taps or load is None:
         return False
     rows, at = [a for a in s.axes if a in f.m], c.offset(load)
-    panels = -(-estimate(f.lane.extent) // row.tile["nr"])
-    return panels * uneven_share(rows, taps, at, guard, row.tile["even"]) > 1
+    panels = -(-estimate(f.lane.extent) // row.tile.nr)
+    return panels * uneven_share(rows, taps, at, guard, row.even_rows) > 1
 
 
 def rows_fault(f: Factors, k: Axis, offset: Expr, guard: Expr | None) -> str | None:
@@ -204,10 +203,14 @@ def rows_fault(f: Factors, k: Axis, offset: Expr, guard: Expr | None) -> str | N
     return None
 
 
-def dot_faults(program: Program, schedule: Schedule, s: Stage, row: Ukernel, loops: Loops,
+def dot_faults(program: Program, schedule: Schedule, s: Stage, row: ProductRow, loops: Loops,
                where: str) -> list[str]:
     """Faults of a stage's ``loops`` for a row of narrow products."""
-    found = dot_factors(s) if dot_dtypes(s.body) == row.dtypes else None
+    dtypes = dot_dtypes(s.body)
+    if dtypes is not None and not row.takes(dtypes):
+        return [f"{where}: {row.name} multiplies {row.a} by {' or '.join(row.b)}, not {dtypes[0]} "
+                f"by {dtypes[1]}; use loops, or a row for those"]
+    found = dot_factors(s)
     if found is None or loops.get("lanes") != found[0].lane.name:
         return [f"{where}: lanes {loops.get('lanes')!r}; the weights' longest axis of their own is "
                 + (found[0].lane.name if found is not None else "missing: use loops")]
@@ -226,14 +229,14 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: Ukernel, loo
     faults = [f"{where}: {row.name} cannot store {o.buffer} : {o.value.dtype}; end the group before"
               for o in s.outputs if not is_lane_value(o.value)]
     layout = None if weights is None else dot_layout(
-        f, b, k, row.tile["nr"], weights.shape, stage_weights(s) is not None)
+        f, b, k, row.tile.nr, weights.shape, stage_weights(s) is not None)
     if weights is None:
         faults += [f"{where}: b {loops.get('b')!r}; {b.buffer} is computed, use packed"] * (
             loops.get("b") != "packed")
     elif loops.get("b") != "panel" or layout is None or (
             layout_from_json(schedule.layouts.get(b.buffer)) != layout):
-        faults.append(f"{where}: b 'panel' needs {b.buffer} in panels of {row.tile['nr']} x "
-                      f"{dot_step(row.dtypes[0])} for k {k.name}")
+        faults.append(f"{where}: b 'panel' needs {b.buffer} in panels of {row.tile.nr} x "
+                      f"{dot_step(row.a)} for k {k.name}")
     load, guard, _ = row_source(f.a)
     if loops.get("a") == "rows":
         layout = layout_from_json(schedule.layouts.get(load.buffer)) if load is not None else None

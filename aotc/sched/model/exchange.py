@@ -7,15 +7,16 @@ from aotc.ir.expr import Load, walk
 from aotc.ir.schedule import Loops
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import Stage
-from aotc.target.base import Target, Ukernel
+from aotc.target.base import Target
+from aotc.target.kernel_rows import NestRow
 
 if TYPE_CHECKING:  # which needs this module
     from aotc.sched.choose.loops import Choices
 
 
-def exchange_row(target: Target) -> Ukernel | None:
+def exchange_row(target: Target) -> NestRow | None:
     """The row that transposes blocks, or None."""
-    return next((u for u in target.rows("move") if u.tile.get("exchange")), None)
+    return next((u for u in target.rows("move") if u.exchanges), None)
 
 
 def exchange_choice(c: "Choices", stage: Stage,

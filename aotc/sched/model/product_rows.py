@@ -12,24 +12,25 @@ from aotc.ir.expr import Cast, Const, Expr, Load, Where
 from aotc.ir.program import Compute, Program
 from aotc.passes.precision.half_weights import is_exact
 from aotc.sched.cost.row_cost import row_waste
-from aotc.target.base import Target, Ukernel
+from aotc.target.base import Target
+from aotc.target.kernel_rows import ProductRow
 
 Operands = tuple[str, str]  # dtypes that hold the elements of A and of B
 F32_OPERANDS: Operands = ("f32", "f32")
 
 
-def pick_row(target: Target, m: int, n: int, narrow: Sequence[Ukernel] = (), k: int = 0,
-             operands: Operands = F32_OPERANDS) -> Ukernel:
+def pick_row(target: Target, m: int, n: int, narrow: Sequence[ProductRow] = (), k: int = 0,
+             operands: Operands = F32_OPERANDS) -> ProductRow:
     """The row with the least waste (M = 1 has its own rows) for operands of f32, or one of
     ``narrow``, those for narrower numbers, if there are some.  k: terms that a row sums at a time;
     operands: what holds the elements of both, so that a row of these dtypes rounds nothing."""
-    exact = narrow or [u for u in target.rows("contraction") if u.dtypes[:2] in (
-        F32_OPERANDS, operands)]
-    rows = [u for u in exact if (u.tile["mr"] == 1) == (m == 1)] or exact
+    exact = narrow or [u for u in target.rows("contraction") if any(
+        u.takes((*both, "f32")) for both in (F32_OPERANDS, operands))]
+    rows = [u for u in exact if u.serves(m)] or exact
     return min(rows, key=lambda u: waste_of(target, u, m, n, k))
 
 
-def waste_of(target: Target, row: Ukernel, m: int, n: int, k: int) -> float:
+def waste_of(target: Target, row: ProductRow, m: int, n: int, k: int) -> float:
     """``row_waste`` of an M x N product on a target; where a work item is one tile, also what its
     workers are idle and what pads the ``k`` terms that a row sums at a time."""
     if target.machine.item_tiles > 1:

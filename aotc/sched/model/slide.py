@@ -138,8 +138,8 @@ def lower_kept(ctx: Context, kept: Iterable[Kept]) -> list[Nest]:
         stage = Stage(f"{k.buffer}_kept", axes, (), "none", value, (),
                       (Output(k.buffer, here, value),), ())
         lane = axes[scratch_order(ctx.schedule.layouts.get(k.buffer), len(dims))[-1]]
-        rows = [u for u in ctx.target.rows("move") if value.dtype in u.dtypes]
-        row = rows[0] if rows else ctx.target.row("loops")
+        rows = tuple(u for u in ctx.target.rows("move") if value.dtype in u.stored)
+        row = (rows or ctx.target.rows("loops"))[0]
         # whole rows are simpler, where nobody asks what else lies there
         exact = bool(ctx.target.machine.engines)
         box: Box = {a: (Const(0), last if exact else simplify(a.extent - 1))

@@ -16,7 +16,8 @@ from aotc.ir.simplify import same, simplify, upper
 from aotc.sched.cost.row_cost import unit_pays
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
 from aotc.sched.model.stages import Stage
-from aotc.target.base import Target, Ukernel
+from aotc.target.base import Target
+from aotc.target.kernel_rows import ProductRow
 
 if TYPE_CHECKING:  # which needs this module
     from aotc.sched.choose.loops import Choices
@@ -54,13 +55,14 @@ def tap_step(at: Expr, taps: Axes) -> Expr | None:
 
 
 def unit_choice(c: "Choices", s: Stage, f: Factors, lane: Axis | None,
-                row: Ukernel) -> tuple[str, Loops] | None:
+                row: ProductRow) -> tuple[str, Loops] | None:
     """(row, loops) of a product on a unit; None where vectors take less time, or what it would have
     to pack is too much.  Constants get the layout of its columns."""
     if lane is None or lane not in f.n:
         return None
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
-    if not unit_pays(row, m, n) or any(static_shape((r.extent,)) is None for r in f.k):
+    if not unit_pays(row, m, n, c.target.tuning) or any(
+            static_shape((r.extent,)) is None for r in f.k):
         return None
     k, rows = _row_mode(c, f)
     loops = {"lanes": lane.name, "k": k.name, "a": rows, "b": _column_mode(c, f, lane, k)}
@@ -167,7 +169,7 @@ def unit_slice_faults(group: Group, s: Stage, loops: Loops, f: Factors | None) -
     return []
 
 
-def unit_faults(f: Factors, loops: Loops, row: Ukernel, lane: Axis, k: Axis,
+def unit_faults(f: Factors, loops: Loops, row: ProductRow, lane: Axis, k: Axis,
                 place: Callable[[str], Callable[[Shape], Expr]], group: Group) -> list[str]:
     """What is wrong with the operands of a product on a unit.  place: {buffer: index -> offset}."""
     faults = [f"{key} {loops.get(key)!r}; choose {' or '.join(legal)}" for key, legal in (
@@ -185,23 +187,22 @@ def unit_faults(f: Factors, loops: Loops, row: Ukernel, lane: Axis, k: Axis,
                       "sum; use 'packed'")
     if faults or not group.copies:
         return faults
-    near = row.tile["near"]
-    return [f"{row.name} multiplies what is in {near}; copy {b} there, or choose another row"
-            for b in near_operands(f, loops) if group.copies.get(b, near) != near]
+    return [f"{row.name} multiplies what is in {row.near}; copy {b} there, or choose another row"
+            for b in near_operands(f, loops) if group.copies.get(b, row.near) != row.near]
 
 
-def sum_elements(group: Group, rows: Axes, lane: Axis, row: Ukernel) -> int:
+def sum_elements(group: Group, rows: Axes, lane: Axis, row: ProductRow) -> int:
     """Elements of the sums of a work item, in whole register tiles.  rows: axes of its rows."""
     count, columns = (prod(group.tile.get(a.name, upper(a.extent) or estimate(a.extent))
                            for a in axes) for axes in (rows, (lane,)))
-    mr, nr = row.tile["mr"], row.tile["nr"]
+    mr, nr = row.tile.mr, row.tile.nr
     return int(-(-count // mr) * mr * -(-columns // nr) * nr)
 
 
-def packed_bytes(f: Factors, loops: Loops, row: Ukernel) -> int:
+def packed_bytes(f: Factors, loops: Loops, row: ProductRow) -> int:
     """Bytes of scratch that a product takes for operands which a work item packs."""
     terms = prod(estimate(r.extent) for r in f.k)
-    width = (loops["a"] == "packed") * row.tile["mr"] + (loops["b"] == "packed") * row.tile["nr"]
+    width = (loops["a"] == "packed") * row.tile.mr + (loops["b"] == "packed") * row.tile.nr
     return int(DTYPES["f32"].size * terms * width)
 
 

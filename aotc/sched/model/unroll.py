@@ -36,7 +36,7 @@ from aotc.passes.digits import static_extent
 from aotc.sched.lowering.context import Context
 from aotc.sched.model.boxes import Box, starts_at_multiple, unit_of
 from aotc.sched.model.stages import Stage
-from aotc.target.base import Ukernel
+from aotc.target.kernel_rows import NestRow
 
 MAX_SIDE = 8  # of a matrix
 MAX_TERMS = 512  # elements of the data one point reads
@@ -136,7 +136,7 @@ def _same_for_a_block(t: Transform) -> bool:
 
 # ---------------------------------------------------------------- lowering
 
-def lower_unrolled(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Unrolled:
+def lower_unrolled(ctx: Context, stage: Stage, row: NestRow, box: Box) -> Unrolled:
     """The Unrolled stage of a transform over its box."""
     t = find_transform(ctx.program, stage)
     assert t is not None, stage.name  # ``check_schedule`` refuses others

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from aotc.ir.category import GROUPED_INTEGERS
+from aotc.ir.category import grouped_dtypes
 from aotc.ir.expr import Binary
 from aotc.ir.numbers.byte_panels import panel_fault
 from aotc.ir.numbers.grouped import grouped_weights
@@ -26,11 +26,12 @@ def choose_groups(program: Program, target: Target, level: Level,
     Where the level's rows become integers and the target has rows for those, (("integer_rows",
     compute, {"bits": ..}), ..) behind them: the model may have brought such weights in groups."""
     stored = "bytes" if reads_groups(target) else "f32"
-    found = {"bits": WEIGHT_BITS[level.precision], "size": SIZES[0], "stored": stored}
+    bits = WEIGHT_BITS[level.precision]
+    found = {"bits": bits, "size": SIZES[0], "stored": stored}
     steps = [s for s in program.steps if isinstance(s, Compute) and (
         only is None or s.outs[0] in only)]
-    product = GROUPED_INTEGERS[integer_rows.BITS[level.row_bits]] if level.rows else None
-    out, several = [], [s.out for s in steps if product and _brought(program, s, product[0])]
+    rows = integer_rows.BITS[level.row_bits] if level.rows else None
+    out, several = [], [s.out for s in steps if rows and _brought(program, s, rows)]
     for s in steps:
         m = match_weights(program, s)
         if m is not None and (
@@ -39,8 +40,8 @@ def choose_groups(program: Program, target: Target, level: Level,
             if estimate_volume(a.extent for a in m[0].m) > 1 and (  # one waits for memory anyway
                     whole_rows(program, m[0])):
                 several.append(s.outs[0])
-    if product is None or stored != "bytes" or not any(
-            u.dtypes == product for u in target.rows("dot")):
+    if rows is None or stored != "bytes" or not any(
+            u.takes(grouped_dtypes(rows, bits)) for u in target.rows("dot")):
         return tuple(out)
     return (*out, *((integer_rows.RULE, name, {"bits": level.row_bits}) for name in several))
 

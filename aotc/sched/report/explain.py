@@ -88,12 +88,12 @@ def _stage(g, target, s):
     sums = ", ".join(f"{r.name}={show(r.extent)}" for r in s.raxes)
     lines = [f"stage {s.name}: {row}, {kind}: {_CATEGORY[kind].format(r=sums)}"]
     if target.row(row).category == "contraction":
-        return lines + _contraction(target, s, target.row(row), loops)
+        return lines + _contraction(target, s, target.product_row(row), loops)
     if target.row(row).category == "dot":
-        step = dot_step(target.row(row).dtypes[0])
+        step = dot_step(target.product_row(row).a)
         return lines + ["  rows " + _A_MODE[loops["a"]].format(
             k=loops["k"], why=f"no run of a multiple of {step} along K"),
-            f"  lanes over {loops['lanes']}, packed in panels of {target.row(row).tile['nr']} "
+            f"  lanes over {loops['lanes']}, packed in panels of {target.product_row(row).tile.nr} "
             f"columns x {step} "
             + ("by every work item" if loops["b"] == "packed" else "at compile time")]
     if target.row(row).category == "transform":
@@ -103,7 +103,7 @@ def _stage(g, target, s):
     if "digits" in loops:
         lines.append(f"  loops over the digits of {loops['digits']}, which its loads take apart")
     if loops.get("block"):
-        step = target.row(row).tile.get("block", 1)
+        step = target.row(row).block
         lines.append(f"  {step} neighbours along {loops['block']} share their loads")
     return lines + [f"  lanes over {loops.get('lanes', '-')}: most unit-stride accesses"]
 
@@ -121,8 +121,8 @@ def _contraction(target, s, row, loops):
     f = factors_for(s, loops["lanes"])
     lane = next(a for a in f.n if a.name == loops["lanes"])
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
-    others = [u for u in target.rows("contraction") if (u.tile["mr"] == 1) == (m == 1)
-              and u.dtypes[:2] in (F32_OPERANDS, row.dtypes[:2])]
+    others = [u for u in target.rows("contraction") if u.serves(m)
+              and (u.takes((*F32_OPERANDS, "f32")) or u.products == row.products)]
     long = [r for r in f.k if r.name == loops["k"] or loops["a"] != "rows"]
     terms = estimate_volume(r.extent for r in long)
     waste = {u: waste_of(target, u, m, n, terms) / (m * n) for u in (row, *others)}
@@ -138,7 +138,7 @@ def _contraction(target, s, row, loops):
     why = "its elements are computed" if load is None else "no long unit-stride run along K"
     lines.append("  rows " + _A_MODE[loops["a"]].format(k=loops["k"], why=why)
                  + ("; rows in the padding read zeros" if guard is not None else ""))
-    lines.append("  lanes " + _B_MODE[loops["b"]].format(nr=row.tile["nr"]))
+    lines.append("  lanes " + _B_MODE[loops["b"]].format(nr=row.tile.nr))
     idle = [a for a in s.axes if a not in f.m and a != lane and a.extent != Const(1)]
     return lines + ([f"  once per {_names(idle)}" + (
         ": batched" if any(a in axes_of(f.a) and a in axes_of(f.b) for a in idle) else "")]

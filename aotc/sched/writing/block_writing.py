@@ -22,7 +22,8 @@ from aotc.sched.lowering.operand_ways import (
     steps_between,
     ways_left,
 )
-from aotc.target.base import Machine, Target, Ukernel
+from aotc.target.base import Machine, Target
+from aotc.target.kernel_rows import ProductRow
 
 ENDLESS = 1 << 20  # elements of a fold without a bound
 
@@ -32,9 +33,9 @@ def shared_product(c: Contract, kernel: Kernel, target: Target,
     """All choices of a product of a kernel whose work items threads share; what its ``writing`` has
     is kept.  lined: buffers that begin at a multiple of 16 bytes outside the block's memory.
     ScheduleError where no way is left."""
-    row = target.row(c.row)
+    row = target.product_row(c.row)
     found: dict[str, int | str] = {"order": _order(c, target.machine)}
-    if "fetch" in row.tile:
+    if row.staging is not None:
         accesses, scratch = 0.0, {s.name for s in kernel.scratch}
         for which in "ab":
             ways = ways_left(c, which, row, scratch, lined)
@@ -66,15 +67,16 @@ def team_cost(nest: Nest, threads: int, target: Target, team: int) -> float:
 
 def way_cost(c: Contract, which: str, way: Way, target: Target) -> float:
     """``fetch_cost`` of an operand of a Contract that is fetched in a way."""
-    tile = target.row(c.row).tile
-    count, inner = tile["mr" if which == "a" else "nr"], runs_inside(which, way.along)
-    axis, bk = own_axis(c, which), tile["bk"]
+    row = target.product_row(c.row)
+    assert row.staging is not None, row.name
+    count = row.tile.mr if which == "a" else row.tile.nr
+    axis, steps, inner = own_axis(c, which), row.steps, runs_inside(which, way.along)
     there = count if axis is None else upper(axis.extent) or count
-    run = bk if way.along == "sum" else min(count, there)
+    run = steps if way.along == "sum" else min(count, there)
     return fetch_cost(Fetch(
-        count * bk, way.width, -(-run // way.width), tuple(
+        count * steps, way.width, -(-run // way.width), tuple(
             s if s is None else s * way.width for s in steps_between(c, which, way.along)),
-        way.width if inner else tile["places"][which == "b"], way.fetch == "copy"),
+        way.width if inner else row.staging.pitch[which == "b"], way.fetch == "copy"),
         target.lanes, target.tuning)
 
 
@@ -89,14 +91,15 @@ def _order(c: Contract, machine: Machine) -> str:
                            for w in ways], machine.tuning.same_order - 1)
 
 
-def _stages(row: Ukernel, kernel: Kernel, target: Target, accesses: float) -> int:
+def _stages(row: ProductRow, kernel: Kernel, target: Target, accesses: float) -> int:
     """Steps of a product's sum in the block's memory: as usual for the row, or so many as save
     time and fit."""
-    (low, high), usual = row.tile["stages_range"], row.tile["stages"]
+    staging = row.staging
+    assert staging is not None, row.name
     room, slab = target.machine.near.capacity, kernel.slab_bytes
     assert isinstance(slab, int), slab
-    ways = [usual, *(n for n in range(low, high + 1) if n != usual
-                     and slab + n * row.tile["stage_bytes"] <= room)]
+    ways = [staging.usual, *(n for n in range(staging.least, staging.most + 1)
+                             if n != staging.usual and slab + n * row.step_bytes <= room)]
     return cheapest(ways, [product_step(target.machine, row, target.lanes, n, accesses)
                            for n in ways], target.tuning.slack)
 

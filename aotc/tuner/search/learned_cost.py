@@ -26,6 +26,7 @@ from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import factors_for, group_stages, stage_category
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Target
+from aotc.target.kernel_rows import ProductRow
 from aotc.tuner.measure.records import Record
 from aotc.tuner.space.trial import Candidate
 
@@ -99,7 +100,7 @@ class Estimator:
             far += moving and step != Const(1)
         kind = row.category if row.category in ("transform", "loops") else stage_category(s)
         n = estimate(lane.extent) if lane is not None else 1
-        lanes = row.tile.get("nr", self.target.lanes)
+        lanes = row.tile.nr if isinstance(row, ProductRow) else self.target.lanes
         return (*(float(kind == c) for c in CATEGORIES), float(unit), float(far),
                 -(-n // lanes) * lanes / n, log(n), float("block" in loops),
                 log(estimate_volume(a.extent for a in s.raxes)), *self._contraction(s, row, loops))
@@ -111,8 +112,8 @@ class Estimator:
         m = estimate_volume(a.extent for a in f.m)
         k = next(estimate(r.extent) for r in f.k if r.name == loops["k"])
         guard = zero_filled(f.a)[1]
-        mr = row.tile["mr"]
-        return (float(mr), float(row.tile["nr"]), -(-m // mr) * mr / m, log(m), log(k),
+        mr = row.tile.mr
+        return (float(mr), float(row.tile.nr), -(-m // mr) * mr / m, log(m), log(k),
                 float(loops["a"] == "rows"), float(loops["b"] == "panel"),
                 float(guard is not None))
 

@@ -151,7 +151,7 @@ class Space:
             f = factors_for(s, loops["lanes"])
             m = estimate_volume(a.extent for a in f.m)
             rows = tuple(u.name for u in self.target.rows("contraction")
-                         if u.dtypes == row.dtypes and (u.tile["mr"] == 1) == (m == 1))
+                         if u.products == row.products and u.serves(m))
             yield Knob(f"{at}.row", rows, row.name)
             yield Knob(f"{at}.a", ("rows", "packed"), loops["a"])
             yield from self._written_knobs(at, g, s)
@@ -196,7 +196,7 @@ class Space:
         row = self.target.row(g.ukernel[anchor.name])
         if row.category == "contraction":
             f = factors_for(anchor, loops["lanes"])
-            steps.setdefault(f.m[-1].name if f.m else "", row.tile["mr"])
+            steps.setdefault(f.m[-1].name if f.m else "", row.tile.mr)
         return steps
 
     # ------------------------------------------------------------ a point
@@ -232,8 +232,8 @@ class Space:
             self._turn_block(s, rows, loops[s.name], values.get(f"{at}.block", block))
 
     def _turn_block(self, s, rows, choice, how):
-        plain = [u.name for u in self.target.rows("window") if "block" not in u.tile]
-        wide = [u.name for u in self.target.rows("window") if "block" in u.tile]
+        plain = [u.name for u in self.target.rows("window") if u.block == 1]
+        wide = [u.name for u in self.target.rows("window") if u.block > 1]
         lane = next(a for a in s.axes + s.raxes if a.name == choice["lanes"])
         found = window_block(s, lane, self.target.tuning.window_taps) if how and wide else None
         choice.pop("block", None)
@@ -252,7 +252,7 @@ class Space:
         lane = next(a for a in f.n if a.name == choice["lanes"])
         k = next(r for r in f.k if r.name == choice["k"])
         shape = self.form.program.consts[f.b.buffer].shape
-        layouts[f.b.buffer] = panel_layout(f.b.index, lane, f.k, k, row.tile["nr"],
+        layouts[f.b.buffer] = panel_layout(f.b.index, lane, f.k, k, row.tile.nr,
                                            shape).to_json()
 
     def _turn_tile(self, i, g, values):
@@ -270,7 +270,7 @@ class Space:
         for n in turned:
             want = values[f"{i}.tile.{n}"]
             if n == lane and row.category == "contraction":
-                want = -(-want // row.tile["nr"]) * row.tile["nr"]
+                want = -(-want // row.tile.nr) * row.tile.nr
             tile[n] = want
         tile = {n: tile[n] for n in names if n in tile and not (
             static[n] and tile[n] >= extent[n])}

@@ -1,0 +1,283 @@
+"""Micro-kernel rows: what a target can compute a stage with, one record a row, validated when it is
+built.
+
+A row is a nest of loops (``NestRow``) or a register tile of sums of products (``ProductRow``).
+Facts that hold for one instruction set stand in the row; facts fitted to a machine are its target's
+``Tuning``.
+"""
+
+from dataclasses import dataclass
+
+from aotc.ir.category import Dtypes
+from aotc.ir.dtypes import DTYPES, ELEMENTS, is_int
+from aotc.ir.tile_statements import is_narrow
+
+NESTS = ("map", "move", "reduction", "window", "transform", "loops")  # categories that are nests
+WAYS = ("copy", "value")  # to a block's memory: without a register between, or through one
+
+
+def _require(holds: bool, row: str, wrong: str) -> None:
+    """ValueError that says what is wrong with a row, unless all is well."""
+    if not holds:
+        raise ValueError(f"row {row or '(no name)'}: {wrong}")
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """What every row has: the ``name`` that a Schedule says, and the ``category`` of the stages
+    that it computes (``ir/category.py``).
+
+    Every row has a slow twin (the ``loops`` row computes the same stage) and is tested against it.
+    """
+
+    name: str
+    category: str
+
+    @property
+    def block(self) -> int:
+        """Neighbours along a second axis that are computed together: 1, but for some nests."""
+        return 1
+
+    @property
+    def exchanges(self) -> bool:
+        """True for moves that transpose blocks: lanes run along another axis than stores do."""
+        return self.category == "move" and self.block > 1
+
+    @property
+    def staging(self) -> "Staging | None":
+        """How operands come to a block's memory: only products of blocks of threads say it."""
+        return None
+
+    @property
+    def threads(self) -> int:
+        """Threads that a work item must have; 0 where a row takes any number."""
+        return 0
+
+
+@dataclass(frozen=True)
+class NestRow(KernelRow):
+    """A nest of loops: with lanes along one axis, or the plain one, ``loops``, which is always
+    legal.
+
+    stored: dtypes that lanes load and store (they compute in f32); () for plain loops.  block:
+    neighbours along a second axis that are computed together: outputs of a window, which share
+    loads, or rows and columns of a block of a move that are transposed in registers.
+    """
+
+    stored: tuple[str, ...] = ()
+    block: int = 1
+
+    def __post_init__(self) -> None:
+        _require(bool(self.name), self.name, "a row needs a name")
+        _require(self.category in NESTS, self.name,
+                 f"category {self.category!r} of a nest; it is one of {', '.join(NESTS)}")
+        unknown = [d for d in self.stored if d not in DTYPES]
+        _require(not unknown, self.name, f"stores {', '.join(unknown)}, which no buffer has")
+        _require(bool(self.stored) == (self.category != "loops"), self.name,
+                 "lanes store some dtypes, plain loops say none")
+        _require(self.block == 1 or self.block > 1 and self.category in ("window", "move"),
+                 self.name, f"block {self.block} of a {self.category}; windows and moves have some")
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """The sums that stand in registers: ``mr`` rows by ``nv`` vectors of ``lanes`` columns."""
+
+    mr: int
+    nv: int
+    lanes: int
+
+    def __post_init__(self) -> None:
+        _require(min(self.mr, self.nv, self.lanes) >= 1, str(self),
+                 "a tile has one row, one vector and one lane at least")
+
+    @property
+    def nr(self) -> int:
+        """Columns, which is also how wide the panels are."""
+        return self.nv * self.lanes
+
+    def __str__(self) -> str:
+        return f"{self.mr}x{self.nr}"
+
+
+@dataclass(frozen=True)
+class GroupedWeights:
+    """How a row reads weights that have a scale for every group (``ir/numbers/grouped.py``).
+
+    expand: multiply-adds of f32 that it takes as long as to make a factor of a stored weight.
+    once: the weights of a panel become factors in scratch, for all rows of a work item; else each
+    register tile expands them again.  steps: what the size of groups is a multiple of.
+    """
+
+    expand: float = 0.0
+    once: bool = False
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        _require(self.expand >= 0 and self.steps >= 1, "of grouped weights",
+                 f"expand {self.expand}, steps {self.steps}; at least 0 and 1")
+
+
+@dataclass(frozen=True)
+class Staging:
+    """How the threads of a block bring operands to its memory, in steps of the sum.
+
+    usual: how many steps are there at a time, the one that is multiplied among them, unless a
+    Schedule says another number in ``least`` .. ``most``.  ways: of ``WAYS``, the usual one first.
+    pitch: words of 4 bytes from one row of a step of A to the next, and of a step of B.
+    """
+
+    usual: int
+    least: int
+    most: int
+    ways: tuple[str, ...]
+    pitch: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        _require(1 <= self.least <= self.usual <= self.most, "with staging",
+                 f"{self.usual} steps, out of {self.least} to {self.most}")
+        _require(bool(self.ways) and not set(self.ways) - set(WAYS), "with staging",
+                 f"ways {self.ways}; some of {', '.join(WAYS)}")
+        _require(min(self.pitch) >= 1, "with staging", f"pitch {self.pitch}; at least one word")
+
+
+@dataclass(frozen=True)
+class SharedTile:
+    """How the threads of a block share a register tile.
+
+    steps: of the sum that are multiplied at a time.  threads: that do so.  teams: of threads, which
+    share the steps out, each with sums of its own.  thread: rows and columns of the tile in the
+    registers of each thread, (0, 0) where a warp holds them together.  sum_bytes: of the block's
+    memory in which sums of several threads meet in the end, in the place of operands.  staging:
+    None where threads read both operands where they lie.
+    """
+
+    steps: int
+    threads: int
+    teams: int = 1
+    thread: tuple[int, int] = (0, 0)
+    sum_bytes: int = 0
+    staging: Staging | None = None
+
+    def __post_init__(self) -> None:
+        _require(self.steps >= 1 and self.teams >= 1 and self.threads >= self.teams,
+                 "of a block of threads", f"{self.steps} steps of the sum by {self.threads} threads"
+                 f" in {self.teams} teams")
+        _require(self.steps % self.teams == 0, "of a block of threads",
+                 f"{self.teams} teams cannot share {self.steps} steps")
+        _require(min(self.thread) >= 0 and all(self.thread) == any(self.thread) and (
+            self.sum_bytes >= 0), "of a block of threads", f"{self.thread} sums of a thread")
+
+
+@dataclass(frozen=True)
+class ProductRow(KernelRow):
+    """A register tile of sums of products, over the whole sum or a slice of it.
+
+    a, b, sums: element types as they are multiplied and summed; b: those that columns may have,
+    i4 and i8 of ``grouped`` weights, whatever bytes hold them.  template: a file of the target's
+    folder, "" for an instruction of a unit.  rate: products in the time of one of f32 (None:
+    ``Tuning.narrow_rate``).  load_cost: of an element of an operand, in multiply-adds (None:
+    ``Tuning.load_cost``).  even_rows: so many rows that lie evenly apart are read where they lie,
+    others are copied (0: rows may lie anywhere).  unit, near: the machine's unit that multiplies
+    tiles, and the memory that its operands have to be in.  shared: the threads of a block have the
+    tile (None: one thread has it).
+    """
+
+    a: str
+    b: tuple[str, ...]
+    sums: str
+    tile: RegisterTile
+    template: str = ""
+    rate: float | None = 1.0
+    load_cost: float | None = None
+    grouped: GroupedWeights | None = None
+    even_rows: int = 0
+    unit: str = ""
+    near: str = ""
+    shared: SharedTile | None = None
+
+    def __post_init__(self) -> None:
+        _require(bool(self.name), self.name, "a row needs a name")
+        _require(bool(self.b) and all(d in ELEMENTS for d in (self.a, *self.b, self.sums)),
+                 self.name, f"multiplies {self.a} by {self.b} to {self.sums}; element types are "
+                 f"{', '.join(ELEMENTS)}")
+        kinds = {"dot" if is_narrow(p) else "contraction" for p in self.products}
+        _require(kinds == {self.category}, self.name,
+                 f"category {self.category!r}; products of {self.a} by {self.b[0]} are "
+                 + " and ".join(sorted(kinds)))
+        _require((self.grouped is None) == (self.sums != "f32" or not any(map(is_int, self.b))),
+                 self.name, "integers that are summed in f32 are grouped weights, and only they")
+        _require(bool(self.unit) != bool(self.template) and bool(self.unit) == bool(self.near),
+                 self.name, "it has a template, or a unit and the memory of its operands")
+        _require((self.rate is None or self.rate > 0) and (
+            self.load_cost is None or self.load_cost >= 0), self.name,
+            f"rate {self.rate}, load_cost {self.load_cost}; neither is negative")
+        _require(self.even_rows >= 0, self.name, f"even_rows {self.even_rows}; 0 or more")
+
+    @property
+    def products(self) -> tuple[Dtypes, ...]:
+        """The types of A, of B and of the sums that it takes together."""
+        return tuple((self.a, b, self.sums) for b in self.b)
+
+    def takes(self, dtypes: Dtypes | None) -> bool:
+        """True if a product of these types (None: no such product) is one of the row's."""
+        return dtypes in self.products
+
+    def serves(self, rows: int) -> bool:
+        """True if the row is for products of so many rows: those of one row have rows of their
+        own, with a tile of one row."""
+        return (self.tile.mr == 1) == (rows == 1)
+
+    @property
+    def expands_panels(self) -> bool:
+        """True if stored weights become factors once for all rows of a work item, in scratch."""
+        return self.grouped is not None and self.grouped.once
+
+    @property
+    def in_floats(self) -> bool:
+        """True if its register tiles multiply f32 by f32, whatever B is stored as: a contraction,
+        or a product of weights that are expanded in scratch."""
+        return self.category == "contraction" or self.expands_panels and self.a == "f32"
+
+    @property
+    def steps(self) -> int:
+        """Terms of the sum that are multiplied at a time, which the last ones are padded to."""
+        return 1 if self.shared is None else self.shared.steps
+
+    @property
+    def staging(self) -> Staging | None:
+        return None if self.shared is None else self.shared.staging
+
+    @property
+    def threads(self) -> int:
+        return 0 if self.shared is None else self.shared.threads
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of a block's memory for both operands of one step of ``staging``; 0 without."""
+        if self.staging is None:
+            return 0
+        rows, columns = self.staging.pitch
+        return 4 * (self.tile.mr * rows + self.steps * columns)
+
+    @property
+    def tap_bytes(self) -> int:
+        """Bytes of a block's memory for where the rows of one tap start: 4 of each."""
+        return 0 if self.staging is None else 4 * self.tile.mr
+
+    @property
+    def per_thread(self) -> bool:
+        """True if each of a block's threads has sums of its own in its registers."""
+        return self.shared is not None and any(self.shared.thread)
+
+    @property
+    def loads(self) -> float:
+        """Elements, or vectors of them, that are loaded per multiply-add of whoever has sums."""
+        rows, columns = self.tile.mr, self.tile.nv
+        if self.shared is not None and self.per_thread:
+            rows, columns = self.shared.thread
+        return (rows + columns) / (rows * columns)
+
+
+__all__ = ["GroupedWeights", "KernelRow", "NestRow", "ProductRow", "RegisterTile", "SharedTile",
+           "Staging"]
