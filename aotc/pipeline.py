@@ -30,8 +30,8 @@ from aotc.frontend.aliases import ROOM, with_aliases
 from aotc.frontend.graph import DimRange, Graph, Settings
 from aotc.ir.bundle import Bundle
 from aotc.ir.dtypes import HALF, Array
-from aotc.ir.plan import Plan, with_defaults
-from aotc.ir.plans import Alternative, Condition, Plans
+from aotc.ir.plan import Plan
+from aotc.ir.plans import Alternative, Condition, Plans, with_defaults
 from aotc.ir.program import Program
 from aotc.ir.schedule import CONNECT, PRECISION, WEIGHT_BITS, Schedule
 from aotc.options import Options, asked_precision, check_choices

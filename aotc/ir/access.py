@@ -1,11 +1,15 @@
-"""Accesses under layouts: from logical indices to element offsets in memory."""
+"""Accesses under layouts: from logical indices to element offsets in memory, and back to indices of
+an array for people to read."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import gcd
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+from typing import ClassVar
 
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, rewrite
 from aotc.ir.layout import Layout, LayoutJson, Reorder
-from aotc.ir.simplify import linear_in, same, simplify, to_poly
+from aotc.ir.polynomial import ONE, Poly, cancels, p_add
+from aotc.ir.simplify import from_poly, linear_in, p_lower, p_upper, same, simplify, to_poly
 
 WOVEN = 4  # rows that vectors weave into each other
 
@@ -104,3 +108,129 @@ def _atom(a: Expr, d: int, values: Mapping[Expr, Expr] | None) -> bool:
         return is_multiple(values[a], d, values)
     return isinstance(a, Binary) and a.op in ("min", "max") and all(
         is_multiple(x, d, values) for x in (a.a, a.b))
+
+
+# ---------------------------------------------------------------- offsets as indices of arrays
+
+Inner = tuple[int, ...]  # extents of an array behind the first one
+# which factors are divided by a stride to the nearest whole number, not towards zero: those of a
+# window's padding are constants a little below a stride, those of remainders of axes no constants
+ROUNDED = ("none", "constants", "all")
+
+
+@dataclass(frozen=True)
+class ArrayForm:
+    """How the elements of a buffer lie: ``extents``, outermost first.  Of a part of a tensor, as
+    scratch is, ``origins``: the index of its first element along each, in a tensor of ``wholes``
+    (of a whole tensor zeros, and ``extents``)."""
+
+    extents: Shape
+    origins: Shape
+    wholes: Shape
+
+    @staticmethod
+    def of(extents: Shape) -> "ArrayForm":
+        """Of a whole tensor."""
+        return ArrayForm(extents, (Const(0),) * len(extents), extents)
+
+    def inners(self) -> Iterator[Inner]:
+        """Extents of arrays that elements can be indexed by, the finest first: constants, all
+        extents in front of which count as one."""
+        found: list[int] = []
+        for n in reversed([n for n in self.extents if n != Const(1)][1:]):
+            if not isinstance(n, Const) or n.value < 1:
+                break
+            found.insert(0, n.value)
+        for i in range(len(found)):
+            yield tuple(found[i:])
+
+    def index(self, offset: Expr, inner: Inner, rounded: str) -> tuple[Expr, ...]:
+        """Indices of the element at an offset, one more than ``inner`` has extents.
+
+        Factors of the strides tell them apart, ``rounded`` as ``ROUNDED`` says."""
+        out, origins = self._split(offset, inner, rounded)
+        return tuple(simplify(from_poly(p_add(p, o, -1))) for p, o in zip(out, origins))
+
+    def is_clear(self, offset: Expr, inner: Inner, rounded: str) -> bool:
+        """True if ``index`` gives the indices that the offset was made from: they lie in their
+        extents; or as those of a padded window hardly outside, which is true of no others."""
+        ends = {how: self._ends(offset, inner, how) for how in ROUNDED}
+        own = ends[rounded]
+        wholes = self._wholes(inner)
+        if all(lo >= 0 and hi < n for (lo, hi), n in zip(own, wholes)):
+            return True
+        near = {how: found for how, found in ends.items() if all(
+            -(n // 2) <= lo <= hi < n + n // 2 for (lo, hi), n in zip(found, wholes))}
+        return rounded in near and all(found == own for found in near.values())
+
+    def _ends(self, offset: Expr, inner: Inner, rounded: str) -> list[tuple[int, int]]:
+        """Bounds of the indices behind the first in the whole tensor."""
+        out, _ = self._split(offset, inner, rounded)
+        found = [(p_lower(p), p_upper(p)) for p in out[1:]]
+        return [(-1 << 62 if lo is None else lo, 1 << 62 if hi is None else hi)
+                for lo, hi in found]
+
+    def _split(self, offset: Expr, inner: Inner, rounded: str) -> tuple[list[Poly], list[Poly]]:
+        """(indices in the whole tensor, what they count from) of an offset: origins that are no
+        part of it are none."""
+        strides = [prod(inner[i:]) for i in range(len(inner))]
+        rest, taken = to_poly(offset), list[Poly]()
+        for origin, stride in zip(self._origins(inner), (*strides, 1)):
+            first = {m: c * stride for m, c in origin.items()}
+            taken.append(origin if cancels(rest, first) else {})
+            rest = p_add(rest, first) if taken[-1] else rest
+        return _digits(rest, strides, rounded), taken
+
+    def _inside(self, inner: Inner) -> int:
+        """The number of the first dimension that indices of ``inner`` run over."""
+        at, left = len(self.extents), len(inner)
+        while left:
+            at -= 1
+            left -= self.extents[at] != Const(1)
+        return at
+
+    def _origins(self, inner: Inner) -> list[Poly]:
+        """The indices of the first element, all dimensions in front of ``inner`` as one."""
+        at, stride = self._inside(inner), 1
+        first: Poly = {}
+        for n, origin in reversed([*zip(self.extents[:at], self.origins)]):
+            first = p_add(first, to_poly(origin), stride)
+            if not isinstance(n, Const):
+                break
+            stride *= n.value
+        inside = zip(self.extents[at:], self.origins[at:])
+        return [first, *(to_poly(o) for n, o in inside if n != Const(1))]
+
+    def _wholes(self, inner: Inner) -> list[int]:
+        """Extents of the whole tensor behind the first; 0 where they are no constants."""
+        at = self._inside(inner)
+        return [w.value if isinstance(w, Const) else 0
+                for n, w in zip(self.extents[at:], self.wholes[at:]) if n != Const(1)]
+
+
+@dataclass(frozen=True)
+class ArrayOf:
+    """A buffer as an array of arrays of extents ``inner``, by whose indices a kernel's text can
+    tell all places in it."""
+
+    BUFFERS: ClassVar[tuple[str, ...]] = ("buffer",)
+    buffer: str
+    form: ArrayForm
+    inner: Inner
+    rounded: str
+
+    def index(self, offset: Expr) -> tuple[Expr, ...]:
+        """Indices of the element at an offset."""
+        return self.form.index(offset, self.inner, self.rounded)
+
+
+def _digits(p: Poly, strides: Sequence[int], rounded: str) -> list[Poly]:
+    """``p`` as multiples of strides, and what is left."""
+    out: list[Poly] = []
+    for stride in strides:
+        nearest = {m for m in p if rounded == "all" or rounded == "constants" and m == ONE}
+        out.append({m: n for m, c in p.items() if (n := (
+            (2 * c + stride) // (2 * stride) if m in nearest else
+            abs(c) // stride * (1 if c > 0 else -1)))})
+        p = p_add(p, out[-1], -stride)
+    return [*out, p]

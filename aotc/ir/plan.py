@@ -9,13 +9,12 @@ In a Plan every Load has exactly one index: the element offset from the buffer's
     range   = Range(axis, lo, hi)       axis runs lo <= axis < hi
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
-import numpy as np
-
+from aotc.ir.access import ArrayForm, ArrayOf
 from aotc.ir.contents import guards
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Guarded, Shape, Sym, Var, maximum, show
@@ -300,13 +299,14 @@ Stage = Nest | Contract | Unrolled | Call
 class Scratch:
     """A per-worker buffer in the slab: ``elements`` of ``dtype`` at byte ``offset``, both ints, or
     expressions over symbols where an extent has no bound.  ``memory``: of the machine, where
-    engines copy to and from scratch ("" elsewhere)."""
+    engines copy to and from scratch ("" elsewhere).  ``form``: the indices of a tensor's part."""
 
     name: str
     dtype: str
     elements: Size
     offset: Size
     memory: str = ""
+    form: ArrayForm | None = None
 
 
 def most(sizes: Iterable[Size]) -> Size:
@@ -346,7 +346,7 @@ class Kernel:
     ``around``: {number of a stage: what engines are told in front of it}, of their number: behind
     all, as pairs.  ``clusters``: of workers, its items are dealt to so many (0: there are none).
     ``ahead``: what is copied while the step before is computed.  ``says``: of every stage, the
-    Program's lines that it computes, for readers."""
+    Program's lines that it computes, for readers.  ``arrays``: what its text indexes as arrays."""
 
     BUFFERS: ClassVar[tuple[str, ...]] = ("reads", "writes")
     name: str
@@ -374,6 +374,7 @@ class Kernel:
     clusters: int = 0
     ahead: Ahead | None = None
     says: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
+    arrays: tuple[ArrayOf, ...] = ()
 
     def rule(self, guarded: Guarded) -> Rule:
         """(operation, why) of a Guarded; where that does not say why, the kernel's nodes do."""
@@ -476,24 +477,3 @@ def turn_items(kernel: Kernel, count: int, first: int, end: int) -> Sequence[int
 def rules_of(plans: Iterable[Plan]) -> tuple[Rule, ...]:
     """The rules of several plans, each once: a fault in one of them is told by its number here."""
     return tuple(dict.fromkeys(r for p in plans for r in p.rules))
-
-
-def with_defaults(plan: Plan, arrays: Mapping[str, Array]) -> Plan:
-    """The Plan with default values in its weights image.  arrays: {ONNX name of input: array}."""
-    places, weights, defaults, end = [], [], [], plan.weights_bytes
-    taken = {p.name for p in plan.places}
-    for p in plan.places:
-        if p.storage != "input" or p.onnx not in arrays:
-            continue
-        name, array = f"{p.name}_default", np.ascontiguousarray(arrays[p.onnx])
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        end = -(-end // 64) * 64
-        places.append(Place(name, p.dtype, p.shape, "weights", Const(array.size), end))
-        weights.append((name, array.reshape(arrays[p.onnx].shape)))
-        defaults.append((p.name, name))
-        end += array.nbytes
-    return plan if not defaults else replace(
-        plan, places=plan.places + tuple(places), weights=plan.weights + tuple(weights),
-        defaults=tuple(defaults))

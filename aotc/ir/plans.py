@@ -8,13 +8,16 @@
 at every call.  Those for one target stand together, the last of them serves every call.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+import numpy as np
+
 from aotc.ir.access import volume
+from aotc.ir.dtypes import Array
 from aotc.ir.expr import Const, Expr, Shape, Sym, binary
-from aotc.ir.plan import Plan
+from aotc.ir.plan import Place, Plan
 from aotc.ir.program import Check
 from aotc.ir.schedule import Schedule, When, show_when
 from aotc.ir.simplify import simplify
@@ -112,4 +115,25 @@ class Plans:
         return "\n\n".join(map(str, self.alternatives))
 
 
-__all__ = ["Alternative", "Condition", "Plans"]
+def with_defaults(plan: Plan, arrays: Mapping[str, Array]) -> Plan:
+    """The Plan with default values in its weights image.  arrays: {ONNX name of input: array}."""
+    places, weights, defaults, end = [], [], [], plan.weights_bytes
+    taken = {p.name for p in plan.places}
+    for p in plan.places:
+        if p.storage != "input" or p.onnx not in arrays:
+            continue
+        name, array = f"{p.name}_default", np.ascontiguousarray(arrays[p.onnx])
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        end = -(-end // 64) * 64
+        places.append(Place(name, p.dtype, p.shape, "weights", Const(array.size), end))
+        weights.append((name, array.reshape(arrays[p.onnx].shape)))
+        defaults.append((p.name, name))
+        end += array.nbytes
+    return plan if not defaults else replace(
+        plan, places=plan.places + tuple(places), weights=plan.weights + tuple(weights),
+        defaults=tuple(defaults))
+
+
+__all__ = ["Alternative", "Condition", "Plans", "with_defaults"]

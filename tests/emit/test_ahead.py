@@ -254,7 +254,7 @@ def test_long_rows_and_rows_in_scratch_are_not_fetched():
         j, r = ax("n", n), ax("k", k)
         m.step(name, (i, j), m.ref(source, i, r) * m.ref(f"w_{name}", r, j), (r,), "sum")
     text = text_of(m.done("y"), get_target("x86-64-v4"))
-    assert "float *const s_h" in text and "AOTC_PREFETCH_AT" not in text
+    assert "float (*const s_h)[64]" in text and "AOTC_PREFETCH_AT" not in text
 
 
 @pytest.mark.parametrize("target", ["x86-64-v1", "x86-64-v4", "aarch64"])

@@ -49,7 +49,7 @@ def test_as_few_passes_as_there_can_be(n, wide):
     loop = re.search(r"for \(int64_t r\w* = .*?\n((?:.*\n)*?) *}\n", text)[1]
     while "for (" in loop:
         loop = loop.split("\n", 1)[1]
-    assert len(re.findall(r"aotc_load\(t_x", loop)) == wide
+    assert len(re.findall(r"aotc_load\(&?t_x\b", loop)) == wide
 
 
 def deviations(n, rows=6000):
@@ -80,7 +80,7 @@ def test_long_folds_read_whole_rows_of_a_tile():
     for square in (False, True):  # eight vectors side by side, none behind them
         loop = next(x for x in re.findall(r"for \(int64_t r\w* = .*?\n((?:.*\n)*?) *}\n", text)
                     if ("aotc_fma" in x) == square)
-        assert len(re.findall(r"aotc_load\(t_x", loop)) == 8
+        assert len(re.findall(r"aotc_load\(&?t_x\b", loop)) == 8
     assert "aotc_load_n" not in text and "_hi = " not in text
 
 

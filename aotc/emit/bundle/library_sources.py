@@ -3,12 +3,12 @@ kernel and dtype (``runtime_c/library``)."""
 
 from collections.abc import Sequence
 
+from aotc.emit.c.arrays import address
 from aotc.emit.c.scalars import Names
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.env import KernelEnv
 from aotc.installed import runtime_c
 from aotc.ir.dtypes import DTYPES, is_float
-from aotc.ir.expr import Const
 from aotc.ir.library import LIBRARY
 from aotc.ir.plan import Call, Plan
 from aotc.ir.statements import walk_body
@@ -18,8 +18,7 @@ _SHARED = ("aotc_heap.h", "aotc_walk.h")
 
 def call_lines(call: Call, env: KernelEnv, names: Names) -> list[str]:
     """The C statement of a Call stage."""
-    pointers = [env["buffer"](at.buffer) + (
-        "" if at.offset == Const(0) else f" + {c_index(at.offset, 12)}") for at in call.operands]
+    pointers = [address(env, at.buffer, at.offset, c_index) for at in call.operands]
     numbers = [c_index(e, 0) for e in call.numbers]
     return [f"{env['prefix']}_{call.kernel}_{call.dtype}({', '.join(pointers + numbers)});"]
 

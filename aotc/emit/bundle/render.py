@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -87,6 +88,7 @@ def render_plans(plans: Plans, info: Mapping[str, Any], samples: Sequence[Sample
         files[f"schedule{part.suffix}.json"] = part.schedule.to_json().encode()
     files.update(_runtime(name, m))
     files.update(_rendered(name, m, weights_image))
+    files.update(_headers(m, files))
     files[MANIFEST] = _manifest(name, m, info, files)
     return Bundle(name, dict(sorted(files.items())))
 
@@ -231,8 +233,7 @@ def _markdown(text: str) -> str:
 def _runtime(name: str, m: Mapping[str, Any]) -> dict[str, bytes]:
     """Copies of the runtime; the C files are given the bundle's prefix in their first lines."""
     folder, kit = runtime_c(), KITS[m["emitter"]]
-    patterns = kit.headers + tuple(f"{f}/*.h" for f in m["folders"])
-    files = {h.name: h.read_bytes() for p in patterns for h in sorted(folder.glob(p))}
+    files: dict[str, bytes] = {}
     head = f'#define AOTC_NAME(x) {name}_##x\n#define AOTC_HEADER "{name}.h"\n'
     head += "#define AOTC_EMBEDDED\n" if m["embedded"] else ""
     head += m["device"]
@@ -248,6 +249,20 @@ def _runtime(name: str, m: Mapping[str, Any]) -> dict[str, bytes]:
     head += "#define AOTC_LOW_PRECISION\n" if m["precision"] else ""
     files[f"test_{name}.c"] = head.encode() + (folder / "aotc_test.c").read_bytes()
     return files
+
+
+def _headers(m: Mapping[str, Any], files: Mapping[str, bytes | bytearray]) -> dict[str, bytes]:
+    """The runtime's headers that the sources in ``files`` include, and those that these do."""
+    patterns = KITS[m["emitter"]].headers + tuple(f"{f}/*.h" for f in m["folders"])
+    known = {h.name: h for p in patterns for h in sorted(runtime_c().glob(p))}
+    found: dict[str, bytes] = {}
+    sources = [text for f, text in files.items() if f.endswith(_C_FILES)]
+    while sources:
+        named = re.findall(rb'^ *# *include "(\w+\.h)"', sources.pop(), re.M)
+        for header in {n.decode() for n in named} & known.keys() - found.keys():
+            found[header] = known[header].read_bytes()
+            sources.append(found[header])
+    return found
 
 
 def _recording(m: Mapping[str, Any], samples: Sequence[Sample]) -> bytes:

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from aotc.emit.text.places import POINTERS, cast_from, pointer
+from aotc.emit.c.arrays import declaration
+from aotc.emit.text.places import place_text
 from aotc.ir.contents import buffers_in, expressions, guards, with_buffers, with_symbols
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Expr, Sym, walk
@@ -72,7 +73,7 @@ def _key(plan: Plan, kernel: Kernel) -> object:
     ignore titles when they are compared.)"""
     tensors, scratch = touched(plan, kernel), {s.name: s for s in kernel.scratch}
     names = {b: f"{i}" for i, b in enumerate((*tensors, *scratch))}
-    types = tuple(declared.split("*")[0] for declared, _ in tensors.values())
+    types = tuple(declared.replace(f"t_{b}", "") for b, (declared, _) in tensors.items())
     places = tuple((s.dtype, s.offset) for s in scratch.values())
     # the addresses of what clusters have of a tensor come from the work item's number, those of
     # what stays with workers from where it lies in their own memory
@@ -80,7 +81,9 @@ def _key(plan: Plan, kernel: Kernel) -> object:
         (p.memory, p.parts, p.ring, p.stride, p.slot, plan.slots[p.slot], p.elements,
          p.offset if p.memory == plan.memories[0][0] else 0)
         for p in map(plan.place, tensors) if p.memory)) if kernel.clusters else ()
-    return with_buffers(kernel.body, names), types, places, kernel.kept, dealt
+    arrays = {a.buffer: a.inner for a in kernel.arrays}
+    return (with_buffers(kernel.body, names), types, places, kernel.kept, dealt,
+            tuple(arrays.get(b) for b in names))
 
 
 def symbols(e: Expr) -> Iterator[Sym]:
@@ -96,11 +99,11 @@ def touched(plan: Plan, kernel: Kernel) -> Tensors:
     """The tensors that a kernel's statements touch, in the order in which they do."""
     found: Tensors = {}
     writes, outside = set(kernel.writes), {*kernel.reads, *kernel.writes}
+    arrays = {a.buffer: a for a in kernel.arrays}
     for b in buffers_in(kernel.body):
         if b not in outside:
             continue
         p = plan.place(b)
         c = DTYPES[p.dtype].c if b in writes else f"const {DTYPES[p.dtype].c}"
-        found[b] = f"{c} *const t_{b}", pointer(p) if p.storage in POINTERS else (
-            f"({c} *)({'' if b in writes else 'const '}void *){cast_from(p)}")
+        found[b] = declaration(c, f"t_{b}", arrays.get(b)), place_text(p)
     return found

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from aotc.emit.c.alike import Owned, Tensors, for_all, owned, touched
+from aotc.emit.c.arrays import declaration
 from aotc.emit.c.loop_text import Block, indent
 from aotc.emit.c.named_extents import declared, with_named_extents
 from aotc.emit.c.needs import on_tiles
@@ -18,7 +19,7 @@ from aotc.emit.text.env import KernelEnv
 from aotc.emit.text.locals import with_safe_names
 from aotc.ir.contents import buffers_in, names_in, nodes
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const, Expr, Guarded, Sym, as_expr
+from aotc.ir.expr import Guarded, Sym, as_expr
 from aotc.ir.plan import Kernel, Plan, Rule, rules_of
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import OWN, STEP, TILE, For, Section, walk_body
@@ -60,7 +61,8 @@ class KernelText:
                 return b.removeprefix(OWN)
             return f"s_{b}" if b in local else f"t_{b}"
 
-        env: KernelEnv = {"buffer": buffer, "vars": {}, "prefix": name, "dialect": dialect,
+        env: KernelEnv = {"buffer": buffer, "arrays": {a.buffer: a for a in kernel.arrays},
+                          "vars": {}, "prefix": name, "dialect": dialect,
                           "rule": rule_call(rules, kernel, name, "f"), "math": plan.math}
         self.tensors, self.scratch = touched(plan, kernel), _scratch(kernel)
         self.writer = self.written_by(env)
@@ -178,12 +180,7 @@ def signature(head: str, items: Sequence[str], end: str = "", depth: int = 0) ->
 
 def _scratch(kernel: Kernel) -> Tensors:
     """The scratch of a worker."""
-    slab = "f->slab + worker * f->slab_stride"
-
-    def place(offset: Expr) -> str:
-        return slab if offset == Const(0) else f"{slab} + {c_index(offset, 13)}"
-
-    return {s.name: (
-        f"{DTYPES[s.dtype].c} *const s_{s.name}",
-        f"({DTYPES[s.dtype].c} *)(void *)({place(simplify(as_expr(s.offset)))})")
-        for s in kernel.scratch}
+    arrays = {a.buffer: a for a in kernel.arrays}
+    return {s.name: (declaration(DTYPES[s.dtype].c, f"s_{s.name}", arrays.get(s.name)),
+                     f"AOTC_SLAB({c_index(simplify(as_expr(s.offset)), 0)})")
+            for s in kernel.scratch}

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from aotc.emit.c.arrays import address
 from aotc.emit.c.loop_text import fitted_loop, indent, lane_loop
 from aotc.emit.c.narrow_lanes import integers
 from aotc.emit.c.scalar_writer import ScalarWriter, neutral_text
 from aotc.emit.c.scalars import LEVEL, Names, Scalars
 from aotc.emit.c.stores import store_lines
-from aotc.emit.c.vectors import Vectors
+from aotc.emit.c.vectors import Vectors, alone
 from aotc.emit.text.cexpr import c_index, c_size
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
@@ -167,6 +168,8 @@ class LaneWriter(ScalarWriter):
         across = acc in self.across
         if fold == "sum" and isinstance(value, Binary) and value.op == "mul" and not (
                 across and block.count):
+            if alone(say):
+                return f"{name} += {block.text(value.a, LEVEL['mul'])} * {block.text(value.b, 14)};"
             a, b = block.operand(value.a), block.operand(value.b)
             return say.fma_across(a, b, name) if across else say.fma(a, b, name)
         text = block.text(value, LEVEL["mul"] if fold == "sum" else 0)
@@ -188,7 +191,7 @@ class LaneWriter(ScalarWriter):
 
     def copy(self, s: Copy) -> list[str]:
         block = Scalars(self.env, self.names)
-        to, source = (f"{self.env['buffer'](b.buffer)} + {block.text(b.offset, 13)}"
+        to, source = (address(self.env, b.buffer, b.offset, block.text)
                       for b in (s.to, s.source))
         if s.form == "run":
             return block.lines + [f"memcpy({to}, {source}, {c_size(s.extents[0])} * "
@@ -199,11 +202,11 @@ class LaneWriter(ScalarWriter):
             s.form, *ends, *(c_index(n, 0) for n in s.extents))
 
     def prefetch(self, s: Prefetch) -> list[str]:
-        block, buffer = Scalars(self.env, self.names), self.env["buffer"](s.buffer)
+        block = Scalars(self.env, self.names)
         if not s.beyond:
-            return [f"AOTC_PREFETCH({buffer} + {block.text(s.offset, 13)});"]
-        at = block.text(s.offset)
-        return [*block.lines, f"AOTC_PREFETCH{'_FAR' if s.far else '_AT'}({buffer}, {at});"]
+            return [f"AOTC_PREFETCH({address(self.env, s.buffer, s.offset, block.text)});"]
+        first, at = address(self.env, s.buffer, Const(0), block.text), block.text(s.offset)
+        return [*block.lines, f"AOTC_PREFETCH{'_FAR' if s.far else '_AT'}({first}, {at});"]
 
 
 def _step(box: Box) -> Expr:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from aotc.emit.c.arrays import element
 from aotc.emit.c.integers import is_index
 from aotc.emit.c.loop_text import Block, indent, loop, standing
 from aotc.emit.c.scalars import Names, Scalars, literal
@@ -130,8 +131,12 @@ class ScalarWriter:
                 *indent(body), "}"]
 
     def condition(self, s: If) -> list[str]:
+        lines = [f"if ({c_index(s.cond, 0)}) {{", *indent(self.inside(s.body))]
+        if len(s.other) == 1 and isinstance(s.other[0], If):
+            first, *rest = self.condition(s.other[0])
+            return [*lines, f"}} else {first}", *rest]
         other = ["} else {", *indent(self.inside(s.other))] if s.other else []
-        return [f"if ({c_index(s.cond, 0)}) {{", *indent(self.inside(s.body)), *other, "}"]
+        return [*lines, *other, "}"]
 
     def inside(self, body: Sequence[Stmt]) -> list[str]:
         """C lines of all that is between one pair of braces."""
@@ -201,7 +206,7 @@ class ScalarWriter:
             stores = [put(p.buffer, block.text(p.offset), block.text(p.value), p.value.dtype)
                       for p in s.puts]
         else:
-            stores = [f"{self.env['buffer'](p.buffer)}[{block.text(p.offset)}] = "
+            stores = [f"{element(self.env, p.buffer, p.offset, block.text)} = "
                       f"{block.text(p.value)};" for p in s.puts]
         return block.lines + stores
 

@@ -6,6 +6,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from aotc.emit.c.arrays import element
 from aotc.emit.c.integers import (
     CAST,
     cast,
@@ -116,12 +117,6 @@ def rule_call(rules: Sequence[Rule], kernel: Kernel, prefix: str,
     return lambda e: f"{prefix}_{e.op}({first}, {number[kernel.rule(e)]}, "
 
 
-def element(env: Env, buffer: str, at: str, dtype: str) -> str:
-    """C text of the value of a buffer's element ``at``."""
-    get = env.get("get")
-    return f"{env['buffer'](buffer)}[{at}]" if get is None else get(buffer, at, dtype)
-
-
 class Names:
     """Fresh names of local constants inside one kernel."""
 
@@ -165,7 +160,9 @@ class Scalars:
         if isinstance(e, Var):
             return self.env["vars"].get(e, e.name), ATOM
         if isinstance(e, Load):
-            return element(self.env, e.buffer, self.text(e.index[0]), e.dtype), ATOM
+            get = self.env.get("get")
+            return (element(self.env, e.buffer, e.index[0], self.text) if get is None else
+                    get(e.buffer, self.text(e.index[0]), e.dtype)), ATOM
         if isinstance(e, Cast):
             if e.dtype == "bool":
                 return cast(e, self.text(e.x, ATOM)), LEVEL["ne"]

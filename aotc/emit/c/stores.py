@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from aotc.emit.c import half_lanes as halves
+from aotc.emit.c.arrays import address, element
 from aotc.emit.c.loop_text import INDENT
 from aotc.emit.c.narrow_lanes import store, stored
 from aotc.emit.c.scalars import Names
@@ -29,8 +30,7 @@ def store_lines(puts: Sequence[Put], lane: Axis, say: Dialect, count: str, env: 
     lines, block.lines = block.lines, []
     for p, (v, converts) in values:
         step = stride(p.offset, lane)
-        out = env["buffer"](p.buffer)
-        at = f"{out} + {c_index(p.offset, 13)}"
+        at = address(env, p.buffer, p.offset, c_index)
         writes = env.get("writes")
         if step == Const(1) and writes:
             at = writes(p.buffer, at, count or str(say.lanes))
@@ -38,10 +38,10 @@ def store_lines(puts: Sequence[Put], lane: Axis, say: Dialect, count: str, env: 
             lines += _half_stores(p, (v, converts), lane, step, say, count, env, names, at)
         elif step == Const(1) and p.value.dtype != "f32":
             lines.append(store(p, v, count, at))
+        elif alone(say) and p.value.dtype == "f32" and not (count or env.get("put")):
+            lines.append(f"{element(env, p.buffer, p.offset, c_index)} = {v};")
         elif step == Const(1):
             lines.append(say.store_n(at, v, count) if count else say.store(at, v))
-        elif alone(say) and p.value.dtype == "f32" and not env.get("put"):
-            lines.append(say.store(at, v))
         elif step is not None and say.strided:
             lines.append(say.store_strided(at, c_index(step, 13), v))
         else:
@@ -88,4 +88,4 @@ def _scattered(put: Put, value: str, lane: Axis, say: Dialect, count: str, env: 
     to = env.get("put")
     if to is not None:
         return [*lines, INDENT + to(put.buffer, c_index(at, 0), kept, put.value.dtype), "}"]
-    return lines + [f"{INDENT}{env['buffer'](put.buffer)}[{c_index(at, 0)}] = {kept};", "}"]
+    return lines + [f"{INDENT}{element(env, put.buffer, at, c_index)} = {kept};", "}"]

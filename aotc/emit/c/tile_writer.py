@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from aotc.emit.bundle.library_sources import call_lines
+from aotc.emit.c.arrays import address
 from aotc.emit.c.lane_writer import Lanes, LaneWriter
 from aotc.emit.c.loop_text import Block, indent, loops
 from aotc.emit.c.register_tile import (
@@ -60,9 +61,9 @@ class Writer(LaneWriter):
 
     def pack(self, s: Pack) -> list[str]:
         block = Scalars(self.env, self.names)
-        at = block.text(s.offset, 13)
-        args = (f"{self.env['buffer'](s.source)} + {at}", c_index(s.step, 0), c_index(s.columns, 0),
-                c_index(s.depth, 0), self.env["buffer"](s.to), s.width)
+        source = self._place(Box(s.source, s.offset), block)
+        args = (source, c_index(s.step, 0), c_index(s.columns, 0), c_index(s.depth, 0),
+                self.env["buffer"](s.to), s.width)
         if s.group == 1:
             return block.lines + [self.env["dialect"].pack_columns(*args)]
         how = f"aotc_pack_{COUNTED[s.group]}" + "_across" * s.across
@@ -92,10 +93,7 @@ class Writer(LaneWriter):
 
     def _place(self, at: Box, block: Scalars | None = None) -> str:
         """C text of the address of an element, an additive expression."""
-        text, e = self.env["buffer"](at.buffer), at.offset
-        if e == Const(0):
-            return text
-        return f"{text} + {block.text(e, 13) if block else c_index(e, 13)}"
+        return address(self.env, at.buffer, at.offset, block.text if block else c_index)
 
     # ------------------------------------------------------------ rows
 
@@ -186,7 +184,7 @@ class Writer(LaneWriter):
         if s.ahead is None:
             return ["", ""]
         at, step = s.ahead
-        return [f"{self.env['buffer'](at.buffer)} + {c_index(at.offset, 13)}", c_index(step, 0)]
+        return [self._place(at), c_index(step, 0)]
 
     def tile_sums(self, s: TileSums) -> list[str]:
         at = self.env["buffer"](s.point)

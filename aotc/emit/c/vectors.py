@@ -8,6 +8,7 @@ lane; so any expression can stand in a vector nest.
 from collections.abc import Iterable, Mapping
 from typing import TypeGuard
 
+from aotc.emit.c.arrays import address
 from aotc.emit.c.half_lanes import HALVES, bits, widened
 from aotc.emit.c.lane_bounds import lanes_between
 from aotc.emit.c.narrow_lanes import as_float
@@ -161,6 +162,8 @@ class Vectors:
         return self.say.scaled(function, self.text(argument), repr(scale))
 
     def _broadcast(self, e: Expr) -> Operand:
+        if alone(self.say):
+            return Operand(self._one_lane(e))
         return self._same(signed_literal(e.value, "f32")[0] if isinstance(e, Const)
                           else self._scalar(e))
 
@@ -189,6 +192,8 @@ class Vectors:
         if self.guard is not None or e.dtype != "f32" or (
                 data and self._moves_data(e.index[0])):
             return self._gather(e)
+        if alone(self.say) and not (self.count or self.env.get("reads")):
+            return self._one_lane(e)
         if step != Const(1):
             return self._load_strided(e, step)
         p = self.pointer(e.buffer, e.index[0])
@@ -226,7 +231,7 @@ class Vectors:
         """C text of the address of an element, an additive expression, from which the lanes are
         loaded."""
         inner = Scalars(self.env, self.names, (index,))
-        at = f"{self.env['buffer'](buffer)} + {inner.text(index, 13)}"
+        at = address(self.env, buffer, index, inner.text)
         self.lines += inner.lines
         reads = self.env.get("reads")
         return reads(buffer, at, self.count or str(self.say.lanes)) if reads else at

@@ -8,7 +8,7 @@ from aotc.emit.c.alike import Owned
 from aotc.emit.c.kernel_text import KernelText, KernelWriter
 from aotc.emit.c.loop_text import indent, standing
 from aotc.emit.c.named_extents import declared
-from aotc.emit.c.scalars import Scalars, element
+from aotc.emit.c.scalars import Scalars
 from aotc.emit.dsa.device_text import device_lines, kept_text
 from aotc.emit.text.cexpr import c_index, c_size
 from aotc.emit.text.dialect import Dialect
@@ -141,7 +141,7 @@ class _CoreWriter(KernelWriter):
             j = self.names.fresh("column")
             block = Scalars(self.env, self.names)
             at = block.text(s.start.offset, 12)
-            value = element(self.env, s.start.buffer, f"{at} + {j}", s.dtypes[2])
+            value = self.env["get"](s.start.buffer, f"{at} + {j}", s.dtypes[2])
             start += [*block.lines, f"for (int64_t {j} = 0; {j} < {nr} && {j} < {left}; ++{j}) {{",
                       f"    const float first = {value};",
                       f"    for (int i = 0; i < {s.summed}; ++i) {{",
@@ -172,7 +172,7 @@ class _CoreWriter(KernelWriter):
         block = Scalars(self.env, self.names)
         at, k, j = block.text(s.offset, 12), self.names.fresh("k"), self.names.fresh("column")
         source = f"{at} + {j} * {c_index(s.step, 13)} + {k}"
-        value = element(self.env, s.source, source, "f32")
+        value = self.env["get"](s.source, source, "f32")
         to = self.env["put"](s.to, f"{k} * {s.width} + {j}", value, "f32")
         return [*block.lines, f"for (int64_t {k} = 0; {k} < {c_index(s.depth, 11)}; ++{k}) {{",
                 f"    for (int64_t {j} = 0; {j} < {c_index(s.columns, 11)}; ++{j}) {{",
@@ -205,7 +205,7 @@ class _CoreWriter(KernelWriter):
         assert s.form == "run", s  # others are of rows that need lanes
         to, source = block.text(s.to.offset, 12), block.text(s.source.offset, 12)
         i = self.names.fresh("element")
-        value = element(self.env, s.source.buffer, f"{source} + {i}", s.dtype)
+        value = self.env["get"](s.source.buffer, f"{source} + {i}", s.dtype)
         return [*block.lines, f"for (int64_t {i} = 0; {i} < {c_index(s.extents[0], 11)}; ++{i}) {{",
                 f"    {self.env['put'](s.to.buffer, f'{to} + {i}', value, s.dtype)}", "}"]
 

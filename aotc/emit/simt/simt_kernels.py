@@ -93,7 +93,8 @@ def _kernel(plan: Plan, target: Target, kernel: Kernel, name: str, env: jinja2.E
     base = kernel.slab_bytes
     assert isinstance(base, int), base  # lowering makes no other scratch for blocks of threads
     values: BlockEnv = {
-        "buffer": lambda b: f"s_{b}" if b in scratch else f"t_{b}", "vars": {},
+        "buffer": lambda b: f"s_{b}" if b in scratch else f"t_{b}",
+        "arrays": {}, "vars": {},
         "rule": rule_call(rules, kernel, "aotc", "fault"),
         "elements": lambda b: upper(
             as_expr(scratch[b].elements) if b in scratch else plan.place(b).elements)}

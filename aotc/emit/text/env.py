@@ -1,20 +1,23 @@
-"""What the text of one kernel's stages is written with, as plain dicts."""
+"""What the text of one kernel's stages is written with."""
 
 from collections.abc import Callable, Mapping
 from typing import NotRequired, TypedDict
 
 from aotc.emit.text.dialect import Dialect
+from aotc.ir.access import ArrayOf
 from aotc.ir.expr import Expr, Guarded
 
 
 class Env(TypedDict):
-    """buffer: name -> C pointer.  vars: C text of what stands for a variable of another name.
-    rule: Guarded -> C text of its call up to the operands.  get, put: where elements are reached
-    through functions: (buffer, C text of its index, dtype) -> C text of the value; and with the
-    value before the dtype, of the statement that stores it.  reads, writes: likewise of neighbours,
-    (buffer, C text of the first one's address, of how many) -> C text of the address."""
+    """buffer: name -> C pointer. arrays: of buffers that are pointers to arrays. vars: C text of
+    what stands for a variable of another name. rule: Guarded -> C text of its call up to the
+    operands. get, put: where elements are reached through functions: (buffer, C text of its index,
+    dtype) -> C text of the value; and with the value before the dtype, of the statement that stores
+    it. reads, writes: likewise of neighbours, (buffer, C text of the first one's address, of how
+    many) -> C text of the address."""
 
     buffer: Callable[[str], str]
+    arrays: Mapping[str, ArrayOf]
     vars: Mapping[Expr, str]
     rule: Callable[[Guarded], str]
     get: NotRequired[Callable[[str, str, str], str]]

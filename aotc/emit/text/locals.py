@@ -66,7 +66,8 @@ def with_safe_names(kernel: Kernel, locals_: Collection[str] = LOCALS) -> Kernel
         known = e in bound or isinstance(e, Var) and e.name in states
         return replace(e, name=named[e.name]) if known and e.name in named else None
 
-    return replace(kernel, body=_renamed(kernel.body, renamed))
+    return replace(kernel, body=_renamed(kernel.body, renamed),
+                   arrays=_renamed(kernel.arrays, renamed))
 
 
 def _clashes(name: str, axes: Collection[str], locals_: Collection[str]) -> bool:

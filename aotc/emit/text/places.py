@@ -28,6 +28,16 @@ def cast_from(place: Place) -> str:
     return f"({address(place)})" if place.offset else address(place)
 
 
+def place_text(place: Place) -> str:
+    """C text of the address of any place in a kernel, as a pointer to void."""
+    if place.storage in ("input", "round_in"):
+        return f"AOTC_{place.storage.upper()}({place.index})"
+    if place.storage in POINTERS:
+        return pointer(place)
+    return (f"AOTC_WEIGHTS({place.offset})" if place.storage == "weights" else
+            f"AOTC_ARENA({place.slot}, {place.offset})")
+
+
 def bytes_of(place: Place) -> str:
     """Its size in bytes."""
     return c_index(simplify(place.elements * DTYPES[place.dtype].size))

@@ -4,9 +4,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from aotc.errors import ScheduleError
-from aotc.ir.access import dim_order, layout_from_json, offset_of, row_major
+from aotc.ir.access import ArrayForm, dim_order, layout_from_json, offset_of, row_major
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const, Expr, Shape, as_expr, depends_on_data, maximum, minimum
+from aotc.ir.expr import (
+    Axis,
+    Const,
+    Expr,
+    Shape,
+    as_expr,
+    depends_on_data,
+    maximum,
+    minimum,
+    substitute,
+)
 from aotc.ir.layout import LayoutJson
 from aotc.ir.plan import Scratch, Size
 from aotc.ir.program import Program
@@ -50,9 +60,21 @@ class Context:
         layout = layout_from_json(self.schedule.layouts.get(buffer))
         return lambda index: offset_of(index, self.program.shape(buffer), layout)
 
-    def add_scratch(self, name: str, dtype: str, elements: Size) -> str:
+    def add_local(self, buffer: str, elements: Size) -> str:
+        """``add_scratch`` for the part of a tensor that is in ``local``."""
+        dims, shape = self.local[buffer], self.program.shape(buffer)
+        order = scratch_order(self.schedule.layouts.get(buffer), len(dims))
+        same: dict[Expr, Expr] = {a: e for a, e in self.values.items() if isinstance(e, Axis)}
+        origins = tuple(substitute(as_expr(dims[d][0]), same) for d in order)
+        form = ArrayForm(tuple(as_expr(dims[d][1]) for d in order), origins,
+                         tuple(shape[d] for d in order))
+        return self.add_scratch(buffer, self.program.dtype(buffer), elements, form)
+
+    def add_scratch(self, name: str, dtype: str, elements: Size,
+                    form: ArrayForm | None = None) -> str:
         """Reserve ``elements`` (an int, or an expression over symbols) in the worker's slab; the
-        name is made unique.  ScheduleError where scratch is no cache and it has no bound."""
+        name is made unique.  form: how they lie, of a tensor's.  ScheduleError where scratch is no
+        cache and it has no bound."""
         if not isinstance(elements, int) and self.target.machine.managed:
             raise ScheduleError([f"group {self.group.name}: scratch {name} has no constant bound; "
                                  "tile the axis or store the tensor"])
@@ -60,7 +82,7 @@ class Context:
             name += "_"
         machine = self.target.machine
         memory = machine.near.name if machine.engines else ""
-        self.scratch.append(Scratch(name, dtype, elements, self.slab, memory))
+        self.scratch.append(Scratch(name, dtype, elements, self.slab, memory, form))
         size = elements * DTYPES[dtype].size
         self.slab += (size + ALIGN - 1) // ALIGN * ALIGN
         return name

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from aotc.errors import ScheduleError
-from aotc.ir.access import layout_from_json
+from aotc.ir.access import ArrayForm, layout_from_json
 from aotc.ir.contents import with_buffers, with_symbols
 from aotc.ir.plan import Contract, Kernel, Nest, Place, Plan
 from aotc.ir.program import Branch, LibCall, Loop, Program
@@ -13,6 +13,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_schedule
 from aotc.sched.expand.expand_stages import expanded
 from aotc.sched.lowering.context import ALIGN
+from aotc.sched.lowering.kernel_arrays import with_arrays
 from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.lowering.lower_call import lower_call
 from aotc.sched.lowering.lower_copies import held
@@ -77,7 +78,9 @@ def lower(program: Program, schedule: Schedule, target: Target,
     places += bodies.placed(end)
     known = {p.name: p for p in places}
     kernels = tuple(replace(k, barriers=barriers(k, known)) if k.threads else k for k in kernels)
-    kernels = tuple(expanded(k, target) for k in kernels)
+    forms = {names.get(b, b): ArrayForm.of(layout_from_json(schedule.layouts.get(b)).shape(
+        program.shape(b))) for b in program.buffers if names.get(b, b) in used}
+    kernels = tuple(with_arrays(expanded(k, target), forms) for k in kernels)
     kernels = _for_calls_of(program, kernels, {
         label for g, label in zip(schedule.groups, labels) if g.name in (common or {})})
     return Plan(program.name, target.name, program.syms, program.checks, tuple(places),

@@ -49,7 +49,7 @@ def _place_scratch(ctx: Context, stages: Sequence[Stage], kept: Collection[str])
     to matter.  kept: buffers that hold something from one step to the next."""
     made = {o.buffer: i for i, s in enumerate(stages) for o in s.outputs}
     for b in sorted(ctx.local, key=made.__getitem__):
-        ctx.add_scratch(b, ctx.program.dtype(b), elements(ctx.local[b]))
+        ctx.add_local(b, elements(ctx.local[b]))
     if not isinstance(ctx.slab, int):
         return  # which of them share a place would depend on the extents
     offsets = [s.offset for s in ctx.scratch if isinstance(s.offset, int)]

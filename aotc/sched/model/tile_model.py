@@ -1,4 +1,4 @@
-"""A group as arithmetic on integers: how wide every box is, for a tile of given size.
+"""Sizes of the boxes of one group's tiles, and what follows from them: traffic, footprint, cycles.
 
 ``GroupModel.boxes`` follows a tile from the anchor back to what the group reads; traffic, footprint
 and arithmetic follow from the boxes.  Searches ask for thousands of tiles that differ in one

@@ -1,0 +1,44 @@
+"""Elements of tensors as elements of C arrays: ``t_x[m][n]`` of ``float (*const t_x)[64]``."""
+
+from collections.abc import Callable, Sequence
+
+from aotc.emit.text.env import Env
+from aotc.ir.access import ArrayOf
+from aotc.ir.expr import Const, Expr
+
+Spell = Callable[[Expr, int], str]  # (an index, the least precedence of its text) -> C text
+
+
+def declaration(ctype: str, name: str, array: ArrayOf | None) -> str:
+    """C declaration of the constant pointer to a buffer."""
+    if array is None:
+        return f"{ctype} *const {name}"
+    return f"{ctype} (*const {name})" + "".join(f"[{n}]" for n in array.inner)
+
+
+def element(env: Env, buffer: str, offset: Expr, spell: Spell) -> str:
+    """C text of an element, which can be assigned to."""
+    index = _index(env, buffer, offset, spell)
+    return env["buffer"](buffer) + _bracketed(index or [spell(offset, 0)])
+
+
+def address(env: Env, buffer: str, offset: Expr, spell: Spell) -> str:
+    """C text of an element's address, an additive expression."""
+    base = env["buffer"](buffer)
+    index = _index(env, buffer, offset, spell)
+    if not index:
+        return base if offset == Const(0) else f"{base} + {spell(offset, 13)}"
+    return base + _bracketed(index[:-1]) if index[-1] == "0" else f"&{base}{_bracketed(index)}"
+
+
+def _index(env: Env, buffer: str, offset: Expr, spell: Spell) -> list[str]:
+    """C texts of the indices of an element; [] if its buffer is a row of elements here."""
+    array = env["arrays"].get(buffer)
+    return [] if array is None else [spell(i, 0) for i in array.index(offset)]
+
+
+def _bracketed(index: Sequence[str]) -> str:
+    return "".join(f"[{i}]" for i in index)
+
+
+__all__ = ["address", "declaration", "element"]

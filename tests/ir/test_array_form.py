@@ -1,0 +1,113 @@
+"""Offsets as indices of arrays: the indices they were made from, in bounds, and no others."""
+
+from itertools import product
+from math import prod
+
+import numpy as np
+import pytest
+
+from aotc.ir.access import ROUNDED, ArrayForm, offset_of, row_major
+from aotc.ir.expr import Axis, Const, Sym, as_expr, substitute
+from aotc.ir.simplify import simplify
+
+RNG = np.random.default_rng()
+
+
+def value(e, at):
+    found = simplify(substitute(e, {a: Const(int(v)) for a, v in at.items()}))
+    assert isinstance(found, Const), found
+    return found.value
+
+
+def shaped(*extents):
+    return tuple(map(as_expr, extents))
+
+
+def index(form, offset, inner):
+    """The clear indices of an offset, by the first rounding that has some; None if none has."""
+    return next((form.index(offset, inner, how) for how in ROUNDED
+                 if form.is_clear(offset, inner, how)), None)
+
+
+def axes_of(extents):
+    return [Axis(f"i{n}", as_expr(e)) for n, e in enumerate(extents)]
+
+
+@pytest.mark.parametrize("rank", [2, 3, 4])
+def test_indices_are_those_that_an_offset_was_made_from(rank):
+    for _ in range(20):
+        extents = [int(n) for n in RNG.integers(2, 40, rank)]
+        axes = axes_of(extents)
+        form = ArrayForm.of(shaped(*extents))
+        inner = next(form.inners())
+        assert inner == tuple(extents[1:])
+        assert index(form, offset_of(axes, extents), inner) == tuple(axes)
+
+
+def test_extents_of_one_are_no_indices_and_symbols_stand_first():
+    n = Sym("n", 1, None)
+    form = ArrayForm.of((Const(1), n, Const(1), Const(6), Const(5)))
+    assert [*form.inners()] == [(6, 5), (5,)]
+    i, j, k = Axis("i", n), Axis("j", Const(6)), Axis("k", Const(5))
+    offset = simplify(i * 30 + j * 5 + k)
+    assert index(form, offset, (6, 5)) == (i, j, k)
+    assert index(form, offset, (5,)) == (simplify(i * 6 + j), k)
+    assert [*ArrayForm.of((n, Const(3), n)).inners()] == []
+    assert [*ArrayForm.of((Const(1), Const(7))).inners()] == []
+
+
+def test_a_flattened_axis_has_no_index_of_its_own():
+    """Sums over pixels as one axis are rows of pixels, whatever the image's width is."""
+    for rows, width in ((2, 16), (7, 7), (3, 2)):
+        form = ArrayForm.of(shaped(rows, width, 8))
+        pixel, c = Axis("p", Const(rows * width)), Axis("c", Const(8))
+        assert index(form, simplify(pixel * 8 + c), (width, 8)) is None
+        assert index(form, simplify(pixel * 8 + c), (8,)) == (pixel, c)
+
+
+def test_windows_reach_over_the_edge_by_their_padding():
+    h, w, i, j = (Axis(n, Const(e)) for n, e in (("h", 14), ("w", 14), ("i", 3), ("j", 3)))
+    offset = simplify((h + i - 1) * 14 + (w + j - 1))
+    found = index(ArrayForm.of(shaped(14, 14)), offset, (14,))
+    assert found == (simplify(h + i - 1), simplify(w + j - 1))
+
+
+def test_what_could_be_two_elements_is_none():
+    """Columns 32.. of 48 are not those 16 before the next row's; which, the axis's extent tells."""
+    form, m = ArrayForm.of(shaped(9, 48)), Axis("m", Const(9))
+    short, long = Axis("c", Const(8)), Axis("c", Const(20))
+    assert index(form, simplify(m * 48 + short + 32), (48,)) == (m, simplify(short + 32))
+    assert index(form, simplify(m * 48 + long + 32), (48,)) is None
+
+
+def test_a_part_is_indexed_from_its_own_first_element():
+    """Rows m_lo.. and columns tile*64.. of f32[96, 256], 12 by 64 of them in scratch."""
+    tile, m_lo = Axis("tile", Const(4)), Axis("m_lo", Const(96))
+    m, n = Axis("m", Const(96)), Axis("n", Const(256))
+    form = ArrayForm(shaped(12, 64), (m_lo, simplify(tile * 64)), shaped(96, 256))
+    offset = simplify((m - m_lo) * 64 + (n - tile * 64))
+    assert index(form, offset, (64,)) == (simplify(m - m_lo), simplify(n - tile * 64))
+    i, j = Axis("i", Const(12)), Axis("j", Const(64))
+    assert index(form, simplify(i * 64 + j), (64,)) == (i, j)  # counted from there anyway
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_any_indices_name_the_element_at_the_offset(rank):
+    """Also where they are not those that it was made from."""
+    for _ in range(30):
+        extents = [int(n) for n in RNG.integers(2, 9, rank)]
+        axes = [Axis(f"i{n}", Const(e)) for n, e in enumerate(RNG.integers(2, 6, rank).tolist())]
+        factors = RNG.integers(0, prod(extents) // 2 + 1, rank).tolist()
+        offset = simplify(sum((a * f for a, f in zip(axes, factors)), start=Const(0))
+                          + int(RNG.integers(-3, 20)))
+        form = ArrayForm.of(shaped(*extents))
+        for inner in form.inners():
+            found = index(form, offset, inner)
+            if found is None:
+                continue
+            strides = [s.value for s in row_major(shaped(1, *inner))]
+            for at in product(*(range(a.extent.value) for a in axes)):
+                known = dict(zip(axes, at))
+                indices = [value(e, known) for e in found]
+                assert sum(i * s for i, s in zip(indices, strides)) == value(offset, known)
+                assert all(-(n // 2) <= i < n + n // 2 for i, n in zip(indices[1:], inner))
