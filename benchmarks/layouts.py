@@ -172,10 +172,10 @@ def compiled(program, layouts, target, folder):
     write_bundle(render_bundle(plan, schedule, info, profile=True), folder)
     count_cpu_time(folder)
     build(folder)
-    rows = {n: [f"{u.split('__')[0]}" + "".join(f" {k}:{v}" for k, v in g.loops.get(s, {}).items()
+    rows = {n: [f"{u.split('__')[0]}" + "".join(f" {k}:{v}" for k, v in g.choice(s).items()
                                                if k in ("a", "b"))
                 for g in schedule.groups if g.outputs[0].startswith(f"{n}_")
-                for s, u in g.ukernel.items()] for n in layouts}
+                for s, u in g.rows.items()] for n in layouts}
     return load(folder), rows
 
 

@@ -46,7 +46,7 @@ def built(path, folder):
 
 def kernels(schedule):
     """How many groups there are of every set of micro-kernels."""
-    return Counter(tuple(sorted(dict(g.ukernel).values())) for g in schedule.groups)
+    return Counter(tuple(sorted(dict(g.rows).values())) for g in schedule.groups)
 
 
 def difference(one, two):

@@ -21,8 +21,8 @@ from aotc.ir.expr import Axis, Binary, Const, Expr, Guarded, Shape, Sym, Var, ma
 from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.plan_regions import PlanRegion
 from aotc.ir.program import Alias, Check, Fold
-from aotc.ir.schedule import Writing
 from aotc.ir.simplify import simplify, upper
+from aotc.ir.stage_choice import UNSAID, StageChoice
 from aotc.ir.statements import Body, Box, Let, Put, Range, Stmt, text_of
 
 Size = int | Expr  # an expression in the symbols where an extent has no bound
@@ -132,7 +132,7 @@ class Nest:
     team: int = 1
     parts: int = 0
     ends: Bindings = ()
-    writing: Writing = ()
+    writing: StageChoice = UNSAID
 
     @property
     def fold_name(self) -> str:
@@ -236,7 +236,7 @@ class Contract(Stmt):
     slice_taps: tuple[Range, ...] = ()
     whole: tuple[str, ...] = ()
     part: int = 0
-    writing: Writing = ()
+    writing: StageChoice = UNSAID
     grouping: Grouping | None = None
     unit: str = ""
     again: bool = False
@@ -260,7 +260,7 @@ class Contract(Stmt):
             f", weights of {self.grouping}" if self.grouping else "") + (
             f", by {self.unit}" if self.unit else "") + (
             ", memory used again" if self.again else "") + "".join(
-            f", {k} {v}" for k, v in self.writing)]
+            f", {k} {v}" for k, v in self.writing.said.items())]
         out += [f"for {r} {{" for r in self.outer]
         out += [f"rows {', '.join(map(str, self.m))}; columns {self.n}; "
                 f"taps {', '.join(map(str, self.taps)) or '-'}; k {self.k}"]

@@ -1,7 +1,7 @@
 """Schedule: how a Program runs, every decision as plain data.  JSON in, JSON out, hashable.
 
     schedule = Schedule(target, rewrites, groups, layouts, buffers, variants)
-    group    = Group(name, computes, outputs, anchor, connect, tile, ukernel, loops, parallel, ...)
+    group    = Group(name, computes, outputs, anchor, connect, tile, choices, parallel, ...)
 
 A group is one kernel.  ``computes`` are named by their first output buffer, in order.
 ``connect`` gives each edge inside the group (the buffer that flows over it) its level:
@@ -9,27 +9,34 @@ A group is one kernel.  ``computes`` are named by their first output buffer, in 
 name of a memory of the target's machine that scratch may be in, such as ``L1`` or ``L2`` (the
 producer is a stage of its own, its tile lives in the worker's slab).
 ``outputs`` are stored.  ``anchor`` is the stage whose axes the ``tile`` cuts; all other boxes
-follow from what is read.  ``ukernel`` names the micro-kernel row of each stage, ``loops`` its
-loop choices: ``lanes`` (the axis that runs over vector lanes) and, for a contraction, ``k`` (the
-innermost reduction axis) and how the operands are read: ``a`` is ``rows`` (in place, row pointers)
-or ``packed``; ``b`` is ``panel`` (packed at compile time), ``direct`` or ``packed``; and how its
-statements are written (``CHOICES``).
+follow from what is read.  ``choices`` has of each stage what is chosen of it alone
+(``ir/stage_choice.py``): its micro-kernel row, the axis over lanes, how operands are read, how its
+statements are written.  JSON has them in tables, ``{stage: ..}`` each: ``ukernel``, ``loops``,
+``split``, ``reuse``.
 """
 
 import hashlib
 import json
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cached_property
 from textwrap import wrap
 from typing import Any
 
 from aotc.errors import ScheduleError
 from aotc.ir.layout import LayoutJson
 from aotc.ir.program import Rewrite
-from aotc.json_text import read_json
+from aotc.ir.stage_choice import FIELDS, LOOPS, TABLES, UNSAID, StageChoice
+from aotc.json_text import (
+    faulty_items,
+    faulty_keys,
+    frozen,
+    item_kinds,
+    json_kinds,
+    read_json,
+)
 
 REGISTER = "register"  # the level of an edge whose producer is inlined
-REUSE = ("recompute", "slide")
 MATH = ("fast", "exact")
 OPTIMIZE = ("speed", "size")
 PRECISION = ("f32", "bf16", "f16", "int8w", "int4w")  # of the operands of products; sums are f32
@@ -43,113 +50,25 @@ WINOGRAD = ("auto", "off", *WINOGRAD_TILES)
 VERSION = 1
 WIDTH = 100  # of a line of its text
 
-Loops = dict[str, Any]  # a stage's choices: names and numbers, each as its row reads it
-
-
-# How a stage's statements are written: what a Schedule may say beyond a row's own choices.
-#
-#     order           "columns": panels of columns are the outermost loop of a product; "rows"
-#     apart           1: the stage has a function of its own beside others of its kernel
-#     fetch_epilogue  1: what an epilogue reads and stores is fetched before its tile's sums
-#     fetch_panel     1: row tiles fetch the next panel of columns
-#     fetch_tiles     register tiles that short rows of a product are fetched ahead (0: none are)
-#     fetch_rows      rows that pieces of pixels are fetched ahead (0: none are)
-#     tails           1: the last rows of a number that is not known have smaller register tiles;
-#                     2: and one row alone has a tile of its own
-#     reread          vectors of a product's columns that have no register: every multiply-add reads
-#                     them again
-#     unroll          steps of a product's sum that are written out, where vectors have any length
-#     registers       registers of one vector value at most, where vectors have any length: as many
-#                     as the lanes fill
-#     block_registers the same in a block of a window's outputs
-#     copied_run      bytes side by side from which on a row of narrow numbers is packed by copies
-#     quotients       1: a loop over an axis at whose quotients and remainders elements lie is one
-#                     over quotients around one over remainders
-#     lookup_rows     rows that places in a table, which data says, are fetched ahead (0: none are)
-#     lookup_lines    cache lines of such a row that are fetched
-#     columns         vectors of a fold, or of what follows the sums of narrow numbers, that stand
-#                     side by side (1: one after the other)
-#     ahead           f32 elements that a window's blocks are fetched ahead (0: none are)
-#     stages          steps of a product in the memory of a block of threads, the one that is
-#                     multiplied among them
-#     a_fetch         how A's elements come to that memory: "copy": as they are, while the threads
-#                     go on; "value": each is computed, or loaded, into a register first
-#     a_width         elements that are fetched at once
-#     a_along         whose neighbours neighbouring threads fetch: those of the "sum" or the "rows"
-#     b_fetch, b_width, b_along   the same of B's; along the "sum" or the "columns"
-#     team            warps that fold a row together, in a block of threads
-#
-# What a Schedule leaves out, ``sched.writing`` chooses before it is lowered.
-Writing = tuple[tuple[str, int | str], ...]  # (choice, value) in the order of CHOICES
 Turn = tuple[str, int, int]  # (group, first of a cluster's own work items, end)
 When = dict[str, tuple[int, int | None]]  # symbol -> lowest and highest extent; None: no end
-
-# choice -> its texts, or the least and the largest number
-CHOICES: dict[str, tuple[str, ...] | tuple[int, int]] = {
-    "order": ("columns", "rows"), "apart": (0, 1), "fetch_epilogue": (0, 1),
-    "fetch_panel": (0, 1), "fetch_tiles": (0, 64), "fetch_rows": (0, 1024), "tails": (0, 2),
-    "reread": (0, 8), "unroll": (1, 8),
-    "registers": (1, 8), "block_registers": (1, 8), "copied_run": (1, 1 << 12),
-    "quotients": (0, 1), "lookup_rows": (0, 1024), "lookup_lines": (1, 1024),
-    "columns": (1, 16), "ahead": (0, 1 << 20),
-    "stages": (1, 8), "a_fetch": ("copy", "value"), "a_width": (1, 4), "a_along": ("sum", "rows"),
-    "b_fetch": ("copy", "value"), "b_width": (1, 4), "b_along": ("columns", "sum"),
-    "team": (1, 32)}
-PRODUCT = ("order", "apart", "fetch_epilogue", "fetch_panel", "fetch_tiles", "fetch_rows",
-           "tails", "reread", "unroll", "registers")
-LOOKUPS = ("lookup_rows", "lookup_lines")
-NEST = ("quotients", *LOOKUPS, "registers")
-FOLD = (*NEST, "block_registers", "columns", "ahead")
-# what may be said where threads share a work item
-FETCHES = ("a_fetch", "a_width", "a_along", "b_fetch", "b_width", "b_along")
-SHARED_PRODUCT, SHARED_FOLD = ("order", "stages", *FETCHES), ("team",)
-
-
-def writing_of(loops: Mapping[str, int | str]) -> Writing:
-    """The choices among what a Schedule says of a stage's loops."""
-    return tuple((k, loops[k]) for k in CHOICES if k in loops)
-
-
-def without_writing(group: "Group") -> "Group":
-    """A group whose stages say nothing of how their statements are written."""
-    return replace(group, loops={s: {k: v for k, v in c.items() if k not in CHOICES}
-                                 for s, c in group.loops.items()})
-
-
-def writing_faults(loops: Mapping[str, int | str]) -> list[str]:
-    """Values that a choice cannot have."""
-    faults = []
-    for key, value in writing_of(loops):
-        known = CHOICES[key]
-        if isinstance(known[0], str):
-            good = value in known
-            legal = " or ".join(map(str, known))
-        else:
-            low, high = known
-            good = isinstance(value, int) and int(low) <= value <= int(high)
-            legal = f"{low} to {high}"
-        if not good:
-            faults.append(f"{key} {value!r}; choose {legal}")
-    return faults
-
 
 @dataclass(frozen=True)
 class Group:
     """One kernel.  ``tile``: {axis of the anchor: extent of the box one work item computes} (an
     axis not named is whole); ``parallel``: axes whose tiles are spread over the workers, outermost
-    first; ``split``: {stage: {reduction axis: extent}} (reduction split); ``run``: {axis: extent},
-    a work item computes so much of a tiled axis, in steps of its tile, one after the other;
+    first; ``choices``: {stage: what is chosen of it alone}; ``run``: {axis: extent}, a work item
+    computes so much of a tiled axis, in steps of its tile, one after the other;
     ``balance``: {axis: step}, a call that has fewer work items than workers, or no multiple of them
     along this axis, has more and smaller ones along it, as equal as whole steps allow;
-    ``reuse``: {stage: "recompute" | "slide"}, slide keeps what the next step of a run reads again
-    instead of computing it twice; ``threads``: of one work item, on machines whose work items are
-    blocks of threads (0 = none); ``copies``: {buffer: the memory that its box lies in while a work
-    item computes}, on machines with engines that copy: that of scratch, or the outermost, where a
-    work item reaches its elements one by one (a buffer not named: so, too); ``clusters``: its work
-    items are dealt to so many, the first ones, as equal runs (0: to all there are); ``pipeline``:
-    of a run, boxes of a tensor that differ from step to step have so many places in scratch, and
-    those of the next step are copied while one is computed (2; 0: they are not); ``why`` is for
-    readers and is not hashed."""
+    ``threads``: of one work item, on machines whose work items are blocks of threads (0 = none);
+    ``copies``: {buffer: the memory that its box lies in while a work item computes}, on machines
+    with engines that copy: that of scratch, or the outermost, where a work item reaches its
+    elements one by one (a buffer not named: so, too); ``clusters``: its work items are dealt to so
+    many, the first ones, as equal runs (0: to all there are); ``pipeline``: of a run, boxes of a
+    tensor that differ from step to step have so many places in scratch, and those of the next step
+    are copied while one is computed (2; 0: they are not); ``why`` is for readers and is not
+    hashed."""
 
     name: str
     computes: tuple[str, ...]
@@ -157,12 +76,9 @@ class Group:
     anchor: str
     connect: dict[str, str] = field(default_factory=dict, hash=False)
     tile: dict[str, int] = field(default_factory=dict, hash=False)
-    ukernel: dict[str, str] = field(default_factory=dict, hash=False)
-    loops: dict[str, Loops] = field(default_factory=dict, hash=False)
+    choices: dict[str, StageChoice] = field(default_factory=dict, hash=False)
     parallel: tuple[str, ...] = ()
-    split: dict[str, dict[str, int]] = field(default_factory=dict, hash=False)
     run: dict[str, int] = field(default_factory=dict, hash=False)
-    reuse: dict[str, str] = field(default_factory=dict, hash=False)
     copies: dict[str, str] = field(default_factory=dict, hash=False)
     why: str = ""
     threads: int = 0
@@ -170,11 +86,58 @@ class Group:
     pipeline: int = 0
     balance: dict[str, int] = field(default_factory=dict, hash=False)
 
+    def choice(self, stage: str) -> StageChoice:
+        """What is chosen of a stage: of one that is not named, nothing."""
+        return self.choices.get(stage, UNSAID)
+
+    def saying(self, new: Callable[[StageChoice], StageChoice]) -> "Group":
+        """The group with ``new(choice)`` of every stage."""
+        return replace(self, choices={s: new(c) for s, c in self.choices.items()})
+
+    @cached_property
+    def rows(self) -> dict[str, str]:
+        """{stage: its micro-kernel row}, of stages that have one."""
+        return {s: c.row for s, c in self.choices.items() if c.row}
+
+    @cached_property
+    def splits(self) -> dict[str, Mapping[str, int]]:
+        """{stage: steps of its sum by axis}, of stages whose sums run in slices."""
+        return {s: c.split for s, c in self.choices.items() if c.split}
+
+    @cached_property
+    def reuses(self) -> dict[str, str]:
+        """{stage: what it does in a run with what the next step reads}, where that is said."""
+        return {s: c.reuse for s, c in self.choices.items() if c.reuse}
+
+    @property
+    def bare(self) -> "Group":
+        """The group whose stages say nothing of how their statements are written."""
+        return self.saying(lambda c: c.bare)
+
+    @property
+    def slices(self) -> dict[str, StageChoice]:
+        """What stays of ``choices`` when others are its computes: sums in slices."""
+        return {s: StageChoice(split=split) for s, split in self.splits.items()}
+
+    def with_splits(self, splits: Mapping[str, Mapping[str, int]]) -> "Group":
+        """The group with sums in these slices alone: {stage: steps by axis}."""
+        if splits == self.splits:
+            return self
+        return replace(self, choices=self.choices | {
+            s: replace(self.choice(s), split=splits.get(s, {}))
+            for s in dict.fromkeys((*self.splits, *splits))})
+
+    def with_reuses(self, reuses: Mapping[str, str]) -> "Group":
+        """The group with these stages alone said to do something with what the next step reads."""
+        return replace(self, choices=self.choices | {
+            s: replace(self.choice(s), reuse=reuses.get(s, ""))
+            for s in dict.fromkeys((*self.reuses, *reuses))})
+
     def __str__(self) -> str:
         tile = ", ".join(f"{a}/{t}" for a, t in self.tile.items()) or "whole"
         tile += "".join(f" run {a}/{n}" for a, n in self.run.items())
         tile += "".join(f" balance {a}/{n}" for a, n in self.balance.items())
-        rows = ", ".join(dict.fromkeys(self.ukernel.values()))
+        rows = ", ".join(dict.fromkeys(self.rows.values()))
         return f"group {self.name}: {rows}  {tile}  parallel {', '.join(self.parallel) or '-'}" \
                f"  -> {', '.join(self.outputs)}"
 
@@ -182,7 +145,7 @@ class Group:
 def code_of(group: Group) -> Hashable:
     """Every decision of a group, in whatever order it was taken: its code, beside what its computes
     and the layouts around them say."""
-    return json.dumps(asdict(replace(group, why="", name="")), sort_keys=True)
+    return json.dumps(_plain_group(replace(group, why="", name="")), sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -199,7 +162,7 @@ class Slot:
     one) at a time, index i at i modulo ``ring``; 0: for its whole part."""
 
     slot: int
-    offset: int = 0
+    offset: int = field(default=0, metadata={"always": True})  # JSON has it
     span: int = 1
     memory: str = ""
     parts: int = 1
@@ -255,9 +218,9 @@ class Schedule:
     rewrites: tuple[Rewrite, ...] = field(default=(), hash=False)
     regions: "dict[str, tuple[Schedule, ...]]" = field(default_factory=dict, hash=False)
     version: int = VERSION
-    math: str = MATH[0]
-    optimize: str = OPTIMIZE[0]
-    precision: str = PRECISION[0]
+    math: str = field(default=MATH[0], metadata={"legal": MATH})
+    optimize: str = field(default=OPTIMIZE[0], metadata={"legal": OPTIMIZE})
+    precision: str = field(default=PRECISION[0], metadata={"legal": (*PRECISION, MIXED)})
     variants: tuple[Variant, ...] = ()
     order: tuple[Turn, ...] = ()
 
@@ -298,7 +261,7 @@ class Schedule:
             lines.append(f"  {g}")
             for c in g.computes:
                 lines.append(f"    {c}" + (f"  [{g.connect[c]}]" if c in g.connect else ""))
-                said = ", ".join(f"{k} {v}" for k, v in writing_of(g.loops.get(c, {})))
+                said = ", ".join(f"{k} {v}" for k, v in g.choice(c).text.said.items())
                 lines += wrap(said, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
             lines += [f"    in {m}: {', '.join(b for b in g.copies if g.copies[b] == m)}"
                       for m in dict.fromkeys(g.copies.values())]
@@ -333,24 +296,35 @@ def json_lines(value: Any, indent: int = 0) -> str:
 
 def _plain(schedule: Schedule) -> dict[str, Any]:
     """A Schedule as JSON values, without what is as it would be anyway."""
-    data = asdict(replace(schedule, regions={}, variants=()))
-    data["groups"] = [_drop_empty(g) for g in data["groups"]]
-    for place in data["buffers"].values():
-        for key, usual in _USUAL.items():
-            if place[key] == usual:
-                del place[key]
-    for key, values in _CHOICES.items():
-        if data[key] == values[0]:
-            del data[key]
-    del data["regions"], data["variants"]
-    if not schedule.order:
-        del data["order"]
+    data = {"target": schedule.target, "groups": [_plain_group(g) for g in schedule.groups],
+            "layouts": schedule.layouts,
+            "buffers": {b: _plain_slot(x) for b, x in schedule.buffers.items()},
+            "rewrites": schedule.rewrites, "version": schedule.version}
+    data |= {f.name: getattr(schedule, f.name) for f in fields(Schedule)
+             if "legal" in f.metadata and getattr(schedule, f.name) != f.default}
+    if schedule.order:
+        data["order"] = schedule.order
     if schedule.variants:
         data["variants"] = [_plain_variant(v) for v in schedule.variants]
     if schedule.regions:
         data["regions"] = {name: [_plain(s) for s in bodies]
                            for name, bodies in schedule.regions.items()}
     return data
+
+
+def _plain_group(group: Group) -> dict[str, Any]:
+    """A Group as JSON values, what is chosen of stages in tables."""
+    tables: dict[str, dict[str, Any]] = {name: {} for name in TABLES}
+    for stage, choice in group.choices.items():
+        for table, value in choice.tables():
+            tables[table][stage] = value
+    data = tables | {f.name: getattr(group, f.name) for f in fields(Group) if f.name != "choices"}
+    return {k: data[k] for k in _GROUP_KEYS if data[k] not in ((), {}, "", 0)}
+
+
+def _plain_slot(place: Slot) -> dict[str, Any]:
+    return {f.name: value for f in fields(Slot) for value in (getattr(place, f.name),)
+            if f.default is MISSING or f.metadata.get("always") or value != f.default}
 
 
 def _plain_variant(variant: Variant) -> dict[str, Any]:
@@ -370,44 +344,35 @@ def _bare(schedule: Schedule) -> Schedule:
                             for name, bodies in schedule.regions.items()})
 
 
-def _drop_empty(group: dict[str, object]) -> dict[str, object]:
-    return {k: v for k, v in group.items() if v not in ((), [], {}, "", 0)}
+def _group_keys() -> dict[str, type]:
+    """{key of a group's JSON: what its value must be}, in their order: tables of what is chosen of
+    stages stand where groups have had them."""
+    before = {"parallel": TABLES[:2], "run": TABLES[2:3], "copies": TABLES[3:]}
+    kinds = {k: v for k, v in json_kinds(Group).items() if k != "choices"}
+    return {key: kinds.get(key, dict) for k in kinds for key in (*before.get(k, ()), k)}
 
 
-_CHOICES = {"math": MATH, "optimize": OPTIMIZE, "precision": (*PRECISION, MIXED)}
-_GROUP_KEYS = {"name": str, "computes": list, "outputs": list, "anchor": str, "connect": dict,
-               "tile": dict, "ukernel": dict, "loops": dict, "parallel": list, "split": dict,
-               "run": dict, "balance": dict, "reuse": dict, "copies": dict, "why": str,
-               "threads": int, "clusters": int, "pipeline": int}
-# what the items of a group's lists and objects are (a tile's extent is checked with its axis)
-_ITEMS = {"computes": str, "outputs": str, "parallel": str, "connect": str, "ukernel": str,
-          "loops": dict, "split": dict, "reuse": str, "copies": str}
-_KEYS = {"target": str, "groups": list, "layouts": dict, "buffers": dict, "rewrites": list,
-         "version": int, "math": str, "optimize": str, "precision": str, "regions": dict,
-         "variants": list, "order": list,
-         "summary": dict}  # summary: for readers, means nothing here
-_OF_ALL = ("target", "version", *_CHOICES)  # the same in all variants
-_VARIANT_KEYS = {"when": dict, "why": str, "schedule": dict}
-_SLOT_KEYS = {"slot": int, "offset": int, "span": int, "memory": str, "parts": int, "each": int,
-              "since": str, "ring": int}
-_USUAL = {"span": 1, "memory": "", "parts": 1, "each": 0, "since": "", "ring": 0}  # of a slot
+_ONE_OF = {f.name: f.metadata["legal"] for f in fields(Schedule) if "legal" in f.metadata}
+_OF_ALL = ("target", "version", *_ONE_OF)  # the same in all variants
+_GROUP_KEYS = _group_keys()
+_ITEMS = {k: v for k, v in item_kinds(Group).items() if k != "choices"} | {
+    f.metadata["table"]: dict if f.metadata["table"] == "loops" else json_kinds(StageChoice)[name]
+    for name, f in FIELDS.items()}
+_FIELD_OF = {f.metadata["table"]: name for name, f in FIELDS.items()}  # of tables of one choice
 
 
 def _read(data: Any) -> Schedule:
-    faults = _faulty_keys("schedule", data, _KEYS, ("target", "groups"))
+    known = json_kinds(Schedule) | {"summary": dict}  # which is for readers and means nothing here
+    faults = faulty_keys("schedule", data, known, ("target", "groups"))
     if not faults:
         for i, g in enumerate(data["groups"]):
-            faults += _faulty_keys(f"groups[{i}]", g, _GROUP_KEYS,
-                                   ("name", "computes", "outputs", "anchor"))
-            if not faults:
-                faults += [f for k in _ITEMS if k in g for f in _faulty_items(
-                    f"groups[{i}].{k}", g[k], _ITEMS[k])]
+            faults += _faulty_group(f"groups[{i}]", g)
         for name, s in data.get("buffers", {}).items():
-            faults += _faulty_keys(f"buffers[{name}]", s, _SLOT_KEYS, ("slot",))
-        for field, kind in (("layouts", list), ("rewrites", list), ("regions", list)):
-            faults += _faulty_items(field, data.get(field, []), kind)
+            faults += faulty_keys(f"buffers[{name}]", s, json_kinds(Slot), ("slot",))
+        for key in ("layouts", "rewrites", "regions"):
+            faults += faulty_items(key, data.get(key, []), item_kinds(Schedule)[key])
         faults += [f"schedule.{k}: {data[k]!r}; choose one of {', '.join(v)}"
-                   for k, v in _CHOICES.items() if data.get(k, v[0]) not in v]
+                   for k, v in _ONE_OF.items() if data.get(k, v[0]) not in v]
         faults += [f"order[{i}]: {t!r}; write a group, its first work item and the end"
                    for i, t in enumerate(data.get("order", ())) if not (
                        isinstance(t, list) and list(map(type, t)) == [str, int, int])]
@@ -417,16 +382,41 @@ def _read(data: Any) -> Schedule:
             faults.append(f"schedule: version {data['version']}, this aotc reads {VERSION}")
     if faults:
         raise ScheduleError(faults)
-    groups = tuple(Group(**{k: _frozen(v) for k, v in g.items()}) for g in data["groups"])
+    groups = tuple(map(_group, data["groups"]))
     return Schedule(data["target"], groups,
-                    {k: _frozen(v) for k, v in data.get("layouts", {}).items()},
+                    {k: frozen(v) for k, v in data.get("layouts", {}).items()},
                     {k: Slot(**v) for k, v in data.get("buffers", {}).items()},
-                    tuple(_frozen(v) for v in data.get("rewrites", [])),
+                    tuple(frozen(v) for v in data.get("rewrites", [])),
                     {k: tuple(map(_read, v)) for k, v in data.get("regions", {}).items()},
-                    **{k: data[k] for k in _CHOICES if k in data},
+                    **{k: data[k] for k in _ONE_OF if k in data},
                     variants=tuple(_variant(i, v, data)
                                    for i, v in enumerate(data.get("variants", ()))),
-                    order=_frozen(data.get("order", [])))
+                    order=frozen(data.get("order", [])))
+
+
+def _faulty_group(where: str, data: Any) -> list[str]:
+    faults = faulty_keys(where, data, _GROUP_KEYS, ("name", "computes", "outputs", "anchor"))
+    faults = faults or [f for k in _ITEMS if k in data for f in faulty_items(
+        f"{where}.{k}", data[k], _ITEMS[k])]
+    if faults:
+        return faults
+    said = [(f"{where}.{table}[{s}]", c, x) for table in TABLES if _ITEMS[table] is dict
+            for s, found in data.get(table, {}).items() for c, x in found.items()]
+    faults = [f"{at}.{c}: expected a name or an integer, got {type(x).__name__}"
+              for at, c, x in said if not isinstance(x, (str, int))]
+    return faults + [f"{where}.loops[{s}]: no choice is named {c!r}; there are {', '.join(LOOPS)}"
+                     for s, found in data.get("loops", {}).items() for c in found if c not in LOOPS]
+
+
+def _group(data: Mapping[str, Any]) -> Group:
+    """A Group of JSON values without faults."""
+    choices: dict[str, dict[str, Any]] = {}
+    for table in TABLES:
+        for stage, value in data.get(table, {}).items():
+            choices.setdefault(stage, {}).update(
+                value if table == "loops" else {_FIELD_OF[table]: value})
+    return Group(**{k: frozen(v) for k, v in data.items() if k not in TABLES},
+                 choices={s: StageChoice(**c) for s, c in choices.items()})
 
 
 def _variant(number: int, data: Mapping[str, Any], whole: Mapping[str, Any]) -> Variant:
@@ -436,11 +426,11 @@ def _variant(number: int, data: Mapping[str, Any], whole: Mapping[str, Any]) -> 
         schedule = _read(own)
     except ScheduleError as err:
         raise ScheduleError([f"variants[{number}]: {f}" for f in err.faults]) from None
-    return Variant({k: _frozen(v) for k, v in data["when"].items()}, schedule, data.get("why", ""))
+    return Variant({k: frozen(v) for k, v in data["when"].items()}, schedule, data.get("why", ""))
 
 
 def _faulty_variant(where: str, data: Any) -> list[str]:
-    faults = _faulty_keys(where, data, _VARIANT_KEYS, ("when",))
+    faults = faulty_keys(where, data, json_kinds(Variant) | {"schedule": dict}, ("when",))
     if faults:
         return faults
     for name, ends in data["when"].items():
@@ -451,33 +441,3 @@ def _faulty_variant(where: str, data: Any) -> list[str]:
     return faults + [f"{where}.schedule.{k}: a variant has none of its own; it is that of the "
                      "whole schedule" for k in (*_OF_ALL, "variants")
                      if k in data.get("schedule", {})]
-
-
-def _frozen(v: Any) -> Any:
-    if isinstance(v, dict):
-        return {k: _frozen(x) for k, x in v.items()}
-    return tuple(_frozen(x) for x in v) if isinstance(v, list) else v
-
-
-def _faulty_items(where: str, items: Any, kind: type) -> list[str]:
-    """Faults of a list's or an object's items."""
-    pairs = items.items() if isinstance(items, dict) else enumerate(items)
-    faults = [f"{where}[{k}]: expected {kind.__name__}, got {type(v).__name__}"
-              for k, v in pairs if not isinstance(v, kind)]
-    if kind is dict and not faults:  # a stage's choices: names and numbers
-        faults = [f"{where}[{k}].{c}: expected a name or an integer, got {type(x).__name__}"
-                  for k, v in items.items() for c, x in v.items()
-                  if not isinstance(x, (str, int))]
-    return faults
-
-
-def _faulty_keys(where: str, data: object, known: Mapping[str, type],
-                 needed: Iterable[str]) -> list[str]:
-    if not isinstance(data, dict):
-        return [f"{where}: expected an object, got {type(data).__name__}"]
-    faults = [f"{where}: unknown field {k!r}; known: {', '.join(known)}"
-              for k in data if k not in known]
-    faults += [f"{where}: field {k!r} is missing" for k in needed if k not in data]
-    faults += [f"{where}.{k}: expected {known[k].__name__}, got {type(v).__name__}"
-               for k, v in data.items() if k in known and not isinstance(v, known[k])]
-    return faults

@@ -26,7 +26,7 @@ from aotc.ir.expr import (
     kept,
     with_children,
 )
-from aotc.ir.polynomial import (
+from aotc.ir.indices.polynomial import (
     ONE,
     Monomial,
     Poly,

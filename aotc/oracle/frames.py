@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from aotc.errors import InterpreterError
 from aotc.ir.expr import Axis, Const, Expr, Load, Shape, Var, loads, rewrite, show, substitute
+from aotc.ir.indices.remap import invert_map
 from aotc.ir.program import Compute, Program
 from aotc.ir.read_boxes import read_intervals
-from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify
 

@@ -307,7 +307,7 @@ def _boxes(group: Group, frames: Frames, anchor: str, tile: Box, syms: Mapping[s
             if not asked:
                 continue
             box = tuple((lo, end - lo + 1) for lo, end in _join(asked))
-            if any(group.reuse.get(n.name) == "slide" for n in nodes):
+            if any(group.choice(n.name).reuse == "slide" for n in nodes):
                 slid |= {o: _join(asked) for o in nodes[0].outs}
                 box = _rest(box, kept.get(nodes[0].outs[0]))
         boxes[frame] = box
@@ -346,7 +346,7 @@ def _values(group: Group, node: Node, compute: Compute, box: Box, read: Read,
             syms: Mapping[str, int]) -> tuple[Array, ...]:
     """Arrays of a node over its box; a reduction split folds piece by piece, each partial
     result rounded to the accumulator's dtype."""
-    split = group.split.get(node.name)
+    split = group.choice(node.name).split
     if not split or not isinstance(compute.fold, str):
         return _arrays(eval_compute(compute, box, read, syms))
     ranges = []

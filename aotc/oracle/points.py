@@ -9,7 +9,7 @@ import numpy as np
 from aotc.errors import FaultError
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, E, Expr, Load, Sym, Var, leaves
-from aotc.ir.polynomial import Poly
+from aotc.ir.indices.polynomial import Poly
 from aotc.ir.simplify import from_poly
 from aotc.oracle.eval_expr import Scope
 

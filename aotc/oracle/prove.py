@@ -27,7 +27,7 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.polynomial import ONE, Monomial, Poly, drop, p_add, p_const, p_mul, without
+from aotc.ir.indices.polynomial import ONE, Monomial, Poly, drop, p_add, p_const, p_mul, without
 from aotc.ir.read_boxes import Facts, conditions
 from aotc.ir.simplify import from_poly, lower, p_lower, p_upper, simplify, to_poly, upper
 from aotc.oracle.points import How, Points, UnknownValue

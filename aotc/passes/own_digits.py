@@ -41,8 +41,8 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
+from aotc.ir.indices.remap import invert_map
 from aotc.ir.program import Buffer, Compute, Program, Step, update
-from aotc.ir.remap import invert_map
 from aotc.ir.simplify import from_poly, linear_in, lower, same, simplify, to_poly, upper
 from aotc.passes.digits import Digits, axis_digits, split_consts, split_reductions
 

@@ -11,8 +11,8 @@ fold over everything does not care for the order.  Unit strides are kept either 
 from dataclasses import replace
 
 from aotc.ir.expr import Axis, Const, Expr, Load, axes_of, loads, substitute
+from aotc.ir.indices.remap import invert_map
 from aotc.ir.program import Buffer, Compute, Program, Step, update
-from aotc.ir.remap import invert_map
 from aotc.ir.simplify import same, simplify, upper
 
 ROW = 64  # fewer elements are no work worth sharing

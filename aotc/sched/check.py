@@ -8,10 +8,11 @@ from aotc.ir.category import endless, zero_filled
 from aotc.ir.expr import Const, Load, axes_of
 from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.program import Branch, LibCall, Loop, Program
-from aotc.ir.schedule import REUSE, Group, Schedule, writing_faults
+from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.stage_choice import REUSE
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.choices import choices_of, row_faults
+from aotc.sched.choices import choices_of, value_faults
 from aotc.sched.choose.loops import called_buffers, lane_nest
 from aotc.sched.choose.precision import precision_faults
 from aotc.sched.choose.slices import slice_faults
@@ -78,7 +79,7 @@ def check_kernels(program: Program, schedule: Schedule, target: Target) -> list[
     rows = [u.name for u in target.ukernels]
     for g in schedule.groups:
         faults += [f"group {g.name}: ukernel {r!r} of {s}: target {target.name} has "
-                   + ", ".join(rows) for s, r in g.ukernel.items() if r not in rows]
+                   + ", ".join(rows) for s, r in g.rows.items() if r not in rows]
         made = {o for c in g.computes for o in known.get(c, ())}
         if not wrong and made.issuperset(g.outputs) and all(c in known for c in g.computes):
             faults += check_group(program, schedule, target, g)
@@ -228,9 +229,8 @@ def check_group(program: Program, schedule: Schedule, target: Target, g: Group) 
 def _checked(program, schedule, target, g, s, box):
     """``_stage``, done once for stages without faults that are computed alike."""
     known = target_memo(program, target)
-    key = "legal", s, g.ukernel.get(s.name), str([
-        g.loops.get(s.name), g.split.get(s.name), g.tile, [
-            schedule.layouts.get(b) for b in s.buffers]]), tuple(box.items())
+    key = "legal", s, g.choice(s.name), str([
+        g.tile, [schedule.layouts.get(b) for b in s.buffers]]), tuple(box.items())
     if key not in known:
         faults = _stage(program, schedule, target, g, s, box)
         if faults:
@@ -247,9 +247,10 @@ def _call(program, g):
     what = f"library call {call.kernel}" if isinstance(call, LibCall) else f"region {call.name}"
     faults = [f"group {g.name}: the {what} stores {', '.join(call.outs)}; "
               "list them all as outputs"] if g.outputs != call.outs else []
-    return faults + [f"group {g.name}: {field} of the {what}; remove it" for field in (
-        "tile", "ukernel", "loops", "parallel", "split", "run", "balance", "reuse", "copies",
-        "clusters") if getattr(g, field)]
+    said = [field for field in ("tile", "parallel", "run", "balance", "copies", "clusters")
+            if getattr(g, field)]
+    said += dict.fromkeys(table for c in g.choices.values() for table, _ in c.tables())
+    return faults + [f"group {g.name}: {field} of the {what}; remove it" for field in said]
 
 
 def _threads(target, g):
@@ -259,7 +260,7 @@ def _threads(target, g):
     if most == 0:
         return [f"group {g.name}: threads {g.threads}; a work item of {target.name} is one "
                 "thread's, remove it"] if g.threads else []
-    rows = [u for u in target.ukernels if u.name in g.ukernel.values()]
+    rows = [u for u in target.ukernels if u.name in g.rows.values()]
     least = max((u.threads or lanes for u in rows), default=lanes)
     if least <= g.threads <= most and g.threads % lanes == 0:
         return []
@@ -278,13 +279,11 @@ def _edges(program, levels, g):
 
 def _stage_names(g, stages):
     """Fields that are keyed by stage name a stage; what is not lowered is refused."""
-    faults = [f"group {g.name}: {field} names {s!r}, which is no stage; stages: "
-              + ", ".join(stages) for field in ("ukernel", "loops")
-              for s in getattr(g, field) if s not in stages]
-    faults += [f"group {g.name}: {field} of {s!r}, which is no stage; stages: {', '.join(stages)}"
-               for field in ("split", "reuse") for s in getattr(g, field) if s not in stages]
+    faults = [f"group {g.name}: {table} of {s!r}, which is no stage; stages: {', '.join(stages)}"
+              for s, c in g.choices.items() if s not in stages
+              for table in dict(c.tables()) or ("loops",)]
     return faults + [f"group {g.name}: reuse {how!r} of {s}; choose {' or '.join(REUSE)}"
-                     for s, how in g.reuse.items() if how not in REUSE]
+                     for s, how in g.reuses.items() if how not in REUSE]
 
 
 def _stored(g, s, box, tile):
@@ -317,59 +316,59 @@ def _stage(program, schedule, target, g, s, box):
              and s.fold == "none" or kind == "contraction" and u.category == "window"]
     transform = find_transform(program, s)
     legal += [] if transform is None else [u.name for u in target.rows("transform")]
-    name = g.ukernel.get(s.name)
-    if name not in rows or name not in legal:
-        return [f"{where}: ukernel {name!r}; legal here: {', '.join(legal)}"]
-    row, loops = rows[name], g.loops.get(s.name, {})
+    choice = g.choice(s.name)
+    if choice.row not in rows or choice.row not in legal:
+        return [f"{where}: ukernel {choice.row or None!r}; legal here: {', '.join(legal)}"]
+    row = rows[choice.row]
     choices = choices_of(target, g, s.name)
-    faults = [f"{where}: loops has {x!r}; {name} takes {', '.join(choices) or 'nothing'}"
-              for x in loops if x not in choices]
-    faults += [f"{where}: {f}" for f in writing_faults(loops) + row_faults(row, loops)]
-    faults += slice_faults(target, g, s, factors_for(s, loops.get("lanes")), row)
+    faults = [f"{where}: loops has {x!r}; {row.name} takes {', '.join(choices) or 'nothing'}"
+              for x in choice.said if x not in choices]
+    faults += [f"{where}: {f}" for f in value_faults(row, choice)]
+    faults += slice_faults(target, g, s, factors_for(s, choice.lanes), row)
     if row.category == "loops":
         return faults
     if row.category == "contraction":
-        return faults + _contraction(program, schedule, g, s, box, row, loops, where)
+        return faults + _contraction(program, schedule, g, s, box, row, choice, where)
     if row.category == "dot":
-        faults += dot_faults(program, schedule, s, row, loops, where)
-        lane = next((a for a in s.axes if a.name == loops.get("lanes")), None)
+        faults += dot_faults(program, schedule, s, row, choice, where)
+        lane = next((a for a in s.axes if a.name == choice.lanes), None)
         return faults + ([] if lane is None else _whole_panels(g, box, lane, row, where))
-    if row.category == "transform" and loops.get("lanes") not in (free := [
+    if row.category == "transform" and choice.lanes not in (free := [
             a.name for a in s.axes if a.name not in transform.blocks]):
-        return faults + [f"{where}: lanes {loops.get('lanes')!r}; choose from {', '.join(free)}"]
-    wrong = _digits(s, box, loops, where)
-    return faults + (wrong or _nest(loop_stage(s, loops), loops, row, where))
+        return faults + [f"{where}: lanes {choice.lanes or None!r}; choose from {', '.join(free)}"]
+    wrong = _digits(s, box, choice, where)
+    return faults + (wrong or _nest(loop_stage(s, choice), choice, row, where))
 
 
-def _digits(s, box, loops, where):
+def _digits(s, box, choice, where):
     """Faults of an axis whose digits the loops of a map run over."""
     known = digit_axes(s)
-    if "digits" in loops and loops["digits"] not in known:
-        return [f"{where}: digits {loops['digits']!r}; its loads take apart "
+    if choice.digits and choice.digits not in known:
+        return [f"{where}: digits {choice.digits!r}; its loads take apart "
                 + (", ".join(known) or "no axis")]
     try:
-        loop_box(s, box, loops)
+        loop_box(s, box, choice)
     except ScheduleError as err:
         return [f"{where}: {f}" for f in err.faults]
     return []
 
 
-def _nest(s, loops, row, where):
+def _nest(s, choice, row, where):
     """A vector loop nest: computed in f32, a lane axis, perhaps another axis to block."""
     name = row.name
     names = [a.name for a in s.axes + s.raxes]
-    if loops.get("lanes") not in names:
-        return [f"{where}: lanes {loops.get('lanes')!r}; choose from {', '.join(names)}"]
+    if choice.lanes not in names:
+        return [f"{where}: lanes {choice.lanes or None!r}; choose from {', '.join(names)}"]
     if not lane_nest((row,), s):
         return [f"{where}: {name} computes in f32 and stores {', '.join(row.stored)}; use loops"]
     if s.fold not in ("none", "sum", "max", "min"):
         return [f"{where}: {name} folds sum, max or min; use loops"]
-    blocks = [a.name for a in s.axes if a.name != loops["lanes"]]
-    if row.exchanges and "block" not in loops:
+    blocks = [a.name for a in s.axes if a.name != choice.lanes]
+    if row.exchanges and not choice.block:
         return [f"{where}: {name} needs block, the axis whose neighbours it writes; choose from "
                 f"{', '.join(blocks) or 'another row'}"]
-    if loops.get("block", blocks[0] if blocks else None) not in blocks + [None]:
-        return [f"{where}: block {loops['block']!r}; choose from {', '.join(blocks) or 'none'}"]
+    if choice.block not in (*blocks, ""):
+        return [f"{where}: block {choice.block!r}; choose from {', '.join(blocks) or 'none'}"]
     return []
 
 
@@ -389,26 +388,26 @@ def _whole_weights(program, schedule, f, base, nr):
     return end is not None and isinstance(size, Const) and end <= size.value
 
 
-def _contraction(program, schedule, g, s, box, row, loops, where):
-    f = factors_for(s, loops.get("lanes"))
+def _contraction(program, schedule, g, s, box, row, choice, where):
+    f = factors_for(s, choice.lanes)
     if f is None:
-        return [f"{where}: lanes {loops.get('lanes')!r} belongs to one factor only in no "
+        return [f"{where}: lanes {choice.lanes or None!r} belongs to one factor only in no "
                 "orientation; choose another axis or the row loops"]
     if any(o.value.dtype not in FLOAT_LANES for o in s.outputs):
         return [f"{where}: {row.name} stores f32 and f16; end the group before "
                 + ", ".join(o.buffer for o in s.outputs if o.value.dtype not in FLOAT_LANES)]
-    lane, faults = next(a for a in f.n if a.name == loops["lanes"]), []
-    k = next((r for r in f.k if r.name == loops.get("k")), None)
+    lane, faults = next(a for a in f.n if a.name == choice.lanes), []
+    k = next((r for r in f.k if r.name == choice.k), None)
     if k is None:
-        return [f"{where}: k {loops.get('k')!r}; choose from {', '.join(r.name for r in f.k)}"]
+        return [f"{where}: k {choice.k or None!r}; choose from {', '.join(r.name for r in f.k)}"]
 
     def place(buffer):
         layout = layout_from_json(schedule.layouts.get(buffer))
         return lambda index: offset_of(index, program.shape(buffer), layout)
 
     if row.unit:
-        return [f"{where}: {x}" for x in unit_faults(f, loops, row, lane, k, place, g)]
-    if loops.get("a") == "rows":
+        return [f"{where}: {x}" for x in unit_faults(f, choice, row, lane, k, place, g)]
+    if choice.a == "rows":
         load, guard = zero_filled(f.a)
         step = None if load is None else stride(place(load.buffer)(load.index), k)
         if step is None or guard is not None and (k in axes_of(guard) or step != Const(1)):
@@ -417,24 +416,24 @@ def _contraction(program, schedule, g, s, box, row, loops, where):
         elif endless(guard, k) and row.shared is None:
             faults.append(f"{where}: a 'rows' with padding needs an upper bound of {k.name}, for "
                           "so many zeros are read; give its dimension one, or use 'packed'")
-    elif loops.get("a") != "packed":
-        faults.append(f"{where}: a {loops.get('a')!r}; choose rows or packed")
+    elif choice.a != "packed":
+        faults.append(f"{where}: a {choice.a or None!r}; choose rows or packed")
     nr, taps = row.tile.nr, tuple(r for r in f.k if r != k)
-    if loops.get("b") == "panel":
+    if choice.b == "panel":
         base = panel_base(place(f.b.buffer), f.b.index, lane, k, taps, nr) \
             if isinstance(f.b, Load) and f.b.buffer in program.consts else None
         if base is None or not _whole_weights(program, schedule, f, base, nr):
             faults.append(f"{where}: b 'panel' needs a constant laid out in panels of {nr}; "
                           "use direct or packed")
         faults += _whole_panels(g, box, lane, row, where)
-    elif loops.get("b") == "direct":
+    elif choice.b == "direct":
         at = place(f.b.buffer)(f.b.index) if isinstance(f.b, Load) else None
         if at is None or f.b.dtype != "f32" or len(f.k) != 1 or not is_unit(at, lane) or (
                 stride(at, k) is None):
             faults.append(f"{where}: b 'direct' needs unit stride along {lane.name} and one stride "
                           "along the only reduction axis, of f32; use 'packed'")
-    elif loops.get("b") != "packed":
-        faults.append(f"{where}: b {loops.get('b')!r}; choose panel, direct or packed")
+    elif choice.b != "packed":
+        faults.append(f"{where}: b {choice.b or None!r}; choose panel, direct or packed")
     return faults
 
 

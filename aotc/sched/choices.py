@@ -1,60 +1,62 @@
-"""What a Schedule may say of a stage's loops."""
+"""What a Schedule may say of a stage, by its row and the target."""
 
-from aotc.ir.schedule import (
-    CHOICES,
-    FETCHES,
-    FOLD,
-    LOOKUPS,
-    NEST,
-    PRODUCT,
-    SHARED_FOLD,
-    SHARED_PRODUCT,
-    Group,
-    Loops,
-)
+from collections.abc import Callable
+
+from aotc.ir.schedule import Group
+from aotc.ir.stage_choice import FIELDS, LOOPS, TEXTS, Legal, StageChoice, is_legal, show_legal
 from aotc.target.base import Target
 from aotc.target.kernel_rows import KernelRow, ProductRow
 
-# by the category of its row: on machines whose work items are one thread's, and where threads
-# share one
-_ALONE = {"loops": ("quotients", "registers"), "contraction": ("lanes", "k", "a", "b", *PRODUCT),
-          "dot": ("lanes", "k", "a", "b", "order", "apart", "copied_run", "columns", "registers"),
-          "transform": ("lanes", "registers"),
-          **dict.fromkeys(("map", "move"), ("lanes", "digits", *NEST)),
-          **dict.fromkeys(("reduction", "window"), ("lanes", *FOLD))}
-_SHARED = {"contraction": ("lanes", "k", "a", "b", *SHARED_PRODUCT),
-           **dict.fromkeys(("reduction", "window"), ("lanes", *SHARED_FOLD))}
+
+def _is_blocked(target: Target, row: KernelRow) -> bool:
+    return row.block > 1
+
+
+def _counts_registers(target: Target, row: KernelRow) -> bool:
+    return target.vectors.registers > 0
+
+
+# what a choice may need of its target and row (``needs`` of its field)
+FACTS: dict[str, Callable[[Target, KernelRow], bool]] = {
+    "": lambda target, row: True,
+    "any length": lambda target, row: not target.vectors.fixed,
+    "registers": _counts_registers,
+    "prefetches": lambda target, row: target.vectors.prefetches,
+    "blocks": _is_blocked,
+    "staging": lambda target, row: row.staging is not None,
+}
 
 
 def choices_of(target: Target, group: Group, stage: str) -> tuple[str, ...]:
     """The names of the choices that ``loops`` of a stage may have; others mean nothing for its row
     or on this target."""
-    row = target.row(group.ukernel[stage])
+    row = target.row(group.choices[stage].row)
     # what is expanded to f32, micro-kernels of f32 read
     floats = isinstance(row, ProductRow) and row.in_floats
-    known = (_ALONE | _SHARED if target.machine.threads else _ALONE)[
-        "contraction" if floats else row.category]
-    block = ("block",) if row.block > 1 else ()
-    vectors = target.vectors
-    alone, staged = not target.machine.threads, row.staging is not None
-    none = {x for x, there in (("stages", staged), ("unroll", not vectors.fixed),
-                               ("reread", vectors.registers > 0), ("quotients", alone),
-                               *((k, not vectors.fixed) for k in ("registers", "block_registers")),
-                               *((k, alone and vectors.prefetches) for k in LOOKUPS),
-                               *((k, staged) for k in FETCHES)) if not there}
-    return tuple(c for c in known if c not in none) + block
+    category = "contraction" if floats else row.category
+    there = {name for name, holds in FACTS.items() if holds(target, row)}
+    said = "shared" if target.machine.threads else "rows"
+    return tuple(name for name in LOOPS for notes in (FIELDS[name].metadata,)
+                 if category in notes[said] and notes["needs"] in there)
 
 
-def row_faults(row: KernelRow, loops: Loops) -> list[str]:
-    """Values of choices that a row cannot have, though others can."""
-    staging, faults, stages = row.staging, [], loops.get("stages")
-    if staging is None:
-        return []
-    if isinstance(stages, int) and not staging.least <= stages <= staging.most:
-        faults.append(f"stages {stages}; {row.name} takes {staging.least} to {staging.most}")
-    return faults + [f"{key} {loops[key]!r}; {row.name} takes {' or '.join(staging.ways)}"
-                     for key in ("a_fetch", "b_fetch") if loops.get(key, staging.ways[0])
-                     not in staging.ways and loops[key] in CHOICES[key]]
+def row_legal(row: KernelRow) -> dict[str, Legal]:
+    """{choice: values that a row can have}, where those are fewer than others can."""
+    staging = row.staging
+    return {} if staging is None else {"stages": (staging.least, staging.most),
+                                       "a_fetch": staging.ways, "b_fetch": staging.ways}
 
 
-__all__ = ["choices_of", "row_faults"]
+def value_faults(row: KernelRow, choice: StageChoice) -> list[str]:
+    """Values that a choice of how the statements of a stage are written cannot have."""
+    own = row_legal(row)
+    faults = []
+    for name, value in choice.text.said.items():
+        legal = own.get(name, TEXTS[name])
+        if not is_legal(value, legal):
+            takes = f"{row.name} takes" if name in own else "choose"
+            faults.append(f"{name} {value!r}; {takes} {show_legal(legal)}")
+    return faults
+
+
+__all__ = ["FACTS", "choices_of", "row_legal", "value_faults"]

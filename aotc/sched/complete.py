@@ -46,16 +46,16 @@ def _kernels_completed(program: Program, schedule: Schedule, target: Target,
     if layout_faults(program, schedule):
         return schedule
     groups, layouts = schedule.groups, schedule.layouts
-    bare = [g for g in groups if not g.ukernel]
+    bare = [g for g in groups if not g.rows]
     if bare and any(_anchor_inlined(program, g) for g in groups):
         return schedule  # this, too
     if bare:
         given = {b: layout_from_json(x) for b, x in layouts.items()}
         chosen, found = choose_loops(program, target, groups, given)
-        groups = tuple(c if not g.ukernel else g for g, c in zip(groups, chosen))
+        groups = tuple(c if not g.rows else g for g, c in zip(groups, chosen))
         layouts = {b: x.to_json() for b, x in found.items()} | layouts
         groups = tuple(
-            choose_tiles(program, target, (c,), found)[0] if not (g.ukernel or g.tile) else
+            choose_tiles(program, target, (c,), found)[0] if not (g.rows or g.tile) else
             replace(c, parallel=c.parallel or tuple(c.tile))
             for g, c in zip(schedule.groups, groups))
     groups = choose_threads(target, groups)

@@ -36,10 +36,10 @@ def _pipeline(machine: Machine, group: Group) -> list[str]:
     if not group.run or machine.scratch not in group.copies.values():
         return [f"{where}: pipeline {group.pipeline}; it needs a run in steps, and copies to "
                 f"{machine.scratch}"]
-    if group.split:
-        return [f"{where}: pipeline {group.pipeline}; sums of {', '.join(group.split)} come in "
+    if group.splits:
+        return [f"{where}: pipeline {group.pipeline}; sums of {', '.join(group.splits)} come in "
                 "slices, choose pipeline 0"]
-    sliding = [s for s, how in group.reuse.items() if how != "recompute"]
+    sliding = [s for s, how in group.reuses.items() if how != "recompute"]
     return [f"{where}: pipeline {group.pipeline}; {s} keeps part of a step for the next one, "
             "choose recompute" for s in sliding]
 

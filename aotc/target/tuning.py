@@ -11,14 +11,14 @@ from dataclasses import Field, dataclass, field, fields, replace
 from math import inf, isfinite
 from typing import Any
 
-from aotc.ir.schedule import CHOICES
+from aotc.ir.stage_choice import TEXTS
 
 
 def _of(value: Any, about: str, unit: str, origin: str, least: float = 0, choice: str = "") -> Any:
     """A field; ``least``: what a machine file may set it to; ``choice``: of a Schedule that it
     becomes, which has a largest value.  Mappings of numbers are no part of a Tuning's hash."""
     notes = {"about": about, "unit": unit, "origin": origin, "least": least,
-             "most": CHOICES[choice][-1] if choice else inf}
+             "most": TEXTS[choice][-1] if choice else inf}
     if isinstance(value, dict):
         return field(default_factory=lambda: dict(value), hash=False, metadata=notes)
     return field(default=value, metadata=notes)

@@ -173,7 +173,7 @@ def test_rows_that_lose_digits_are_not_chosen():
     row = ROWS["contraction_f16_64x64__mma"]
     for p, _ in list(_pairs(ROWS["contraction_f32_64x64__simt"]))[:12]:
         assert row.name not in {u for g in decide(p.program, TARGET).groups
-                                for u in g.ukernel.values()}
+                                for u in g.rows.values()}
 
 
 def halves(exact, rows=700):
@@ -189,7 +189,7 @@ def halves(exact, rows=700):
 
 def chosen_rows(program, target):
     """Names of the rows of products that a target decides for."""
-    return {u for g in decide(program, target).groups for u in g.ukernel.values()
+    return {u for g in decide(program, target).groups for u in g.rows.values()
             if target.row(u).category == "contraction"}
 
 

@@ -9,6 +9,7 @@ import pytest
 from core_traces import expected_trace, read_trace, told
 from group_cases import two_convolutions
 from harness import INFO, differences
+from helpers.edits import with_tables
 from te_programs import Maker, conv2d, matmul, random_feeds
 
 import aotc
@@ -196,4 +197,4 @@ def test_images_of_many_rows_agree(tmp_path):
 def test_what_cannot_be_is_a_fault(fields, fault):
     program, s, _, _, _ = planned("windows")
     with pytest.raises(ScheduleError, match=fault):
-        lower(program, replace(s, groups=(replace(s.groups[0], **fields),)), TARGET)
+        lower(program, replace(s, groups=(with_tables(s.groups[0], **fields),)), TARGET)

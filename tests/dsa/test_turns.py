@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from core_traces import expected_trace, read_trace, told
 from harness import INFO, differences
+from helpers.edits import with_tables
 from te_programs import Maker, ax, conv2d, matmul, random_feeds, two_products
 
 import aotc
@@ -303,6 +304,6 @@ def test_clusters_bring_what_they_have():
 def test_sums_in_slices_are_not_copied_ahead():
     program = rows()
     g = in_turns(program).groups[0]
-    sliced = replace(g, split={"p": {"k": 16}}, run={g.parallel[0]: 4}, pipeline=2)
+    sliced = with_tables(g, split={"p": {"k": 16}}, run={g.parallel[0]: 4}, pipeline=2)
     assert any("come in slices, choose pipeline 0" in f
                for f in copy_faults(program, MACHINE, sliced))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from core_traces import expected_trace, read_trace
 from harness import INFO, differences
+from helpers.edits import with_tables
 from te_programs import Maker, ax, conv2d, matmul, random_feeds, relu, softmax
 
 from aotc.emit.bundle.render import render_bundle
@@ -101,7 +102,7 @@ def test_products_run_on_the_matrix_engine(make, tmp_path, monkeypatch):
     s, plan, feeds, want = planned(make())
     near = HALVES if make is halves else NEAR
     assert len(tiles(plan)) == {products: 6, halves: 2, long: 2}[make]
-    assert any(g.split for g in s.groups) == (make is long)
+    assert any(g.splits for g in s.groups) == (make is long)
     assert all(t.unit == "matrix" and not t.template for t in tiles(plan))
     assert make is not halves or {t.dtypes[:2] for t in tiles(plan)} == {
         ("f16", "f16"), ("f32", "f16")}
@@ -147,7 +148,7 @@ def test_slices_of_sums_fit_for_every_number_of_rows():
     program, syms = m.done("y"), {"batch": 2, "rows": 7}
     s = decide(program, TARGET)
     plan = lower(program, s, TARGET)
-    assert any(g.split for g in s.groups) and {t.unit for t in tiles(plan)} == {"matrix"}
+    assert any(g.splits for g in s.groups) and {t.unit for t in tiles(plan)} == {"matrix"}
     feeds = random_feeds(program, np.random.default_rng(), syms)
     assert not differences(run_plan(plan, feeds, syms), evaluate(program, feeds, syms), NEAR)
 
@@ -250,7 +251,7 @@ def in_slices():
     """A product whose sums run in slices, the last one cut."""
     s = decide(small(), TARGET, written=False)
     s = choose_writing(small(), replace(s, groups=tuple(
-        replace(g, split={"y": {"k": 8}}) for g in s.groups)), TARGET)
+        with_tables(g, split={"y": {"k": 8}}) for g in s.groups)), TARGET)
     feeds = random_feeds(small(), np.random.default_rng())
     return s, lower(small(), s, TARGET), feeds, evaluate(small(), feeds, {})
 
@@ -283,8 +284,8 @@ def test_sums_of_ragged_tiles_are_proved_to_have_room():
     s = decide(program, TARGET, written=False)
     g, = s.groups
     by = dict(zip(("n", "oc", "oh"), (1, 32, 4)))
-    s = choose_writing(program, replace(s, groups=(replace(
-        g, tile=by, parallel=tuple(by), split={"y": {g.loops["y"]["k"]: 8}}),)), TARGET)
+    s = choose_writing(program, replace(s, groups=(with_tables(
+        g, tile=by, parallel=tuple(by), split={"y": {g.choices["y"].k: 8}}),)), TARGET)
     plan = lower(program, s, TARGET)
     assert not plan_faults(plan)
     kernel, = plan.kernels
@@ -295,12 +296,12 @@ def test_sums_of_ragged_tiles_are_proved_to_have_room():
 
 def test_a_product_that_loses_its_operands_has_no_slices():
     s = decide(small(), TARGET)
-    g, = (replace(g, split={"y": {"k": 8}}, copies={}) for g in s.groups)
+    g, = (with_tables(g, split={"y": {"k": 8}}, copies={}) for g in s.groups)
     near = replace(TARGET.machine.near, capacity=1 << 10)
     tiny = replace(TARGET, machine=replace(TARGET.machine, memories=tuple(
         near if x is TARGET.machine.near else x for x in TARGET.machine.memories)))
     g, = choose_copies(small(), tiny, (g,), s.layouts)
-    assert g.ukernel == {"y": "loops"} and g.split == {}
+    assert g.rows == {"y": "loops"} and g.splits == {}
 
 
 def test_boxes_of_digits_have_room_for_what_is_copied():
@@ -343,12 +344,12 @@ def test_sums_over_joined_heads_have_no_slices():
     m.step("y", (i, j), m.ref("x", k // width, i, k % width) * m.ref("w", k, j), (k,), "sum")
     program = m.done("y")
     s = decide(program, TARGET)
-    assert not any(g.split for g in s.groups)
+    assert not any(g.splits for g in s.groups)
     plan = lower(program, s, TARGET)
     feeds = random_feeds(program, np.random.default_rng(), {})
     assert not differences(run_plan(plan, feeds), evaluate(program, feeds, {}), NEAR)
     loops = {"y": {"lanes": "j", "k": "k", "a": "rows", "b": "direct"}}
-    cut = tuple(replace(g, ukernel={"y": UNIT}, loops=loops, split={"y": {"k": 64}}, copies={},
+    cut = tuple(with_tables(g, ukernel={"y": UNIT}, loops=loops, split={"y": {"k": 64}}, copies={},
                         tile={"j": 16}, parallel=("j",), run={}, pipeline=0) for g in s.groups)
     with pytest.raises(ScheduleError, match="of which an operand's indices take quotients"):
         lower(program, replace(s, groups=cut), TARGET)
@@ -359,7 +360,7 @@ def test_sums_over_joined_heads_have_no_slices():
     ({"i": 4}, "choose k and a positive number of steps")])
 def test_a_split_that_is_none_is_a_fault(split, text):
     s = decide(small(), TARGET)
-    wrong = replace(s, groups=tuple(replace(g, split={"y": split}) for g in s.groups))
+    wrong = replace(s, groups=tuple(with_tables(g, split={"y": split}) for g in s.groups))
     with pytest.raises(ScheduleError, match=text):
         lower(small(), wrong, TARGET)
 
@@ -388,7 +389,7 @@ def test_plans_are_asked_where_operands_are(product):
 def test_a_schedule_says_how_operands_are_read(loops, text):
     s = decide(small(), TARGET)
     g, = s.groups
-    assert g.ukernel["y"] == UNIT
-    wrong = replace(g, loops={"y": {**g.loops["y"], **loops}})
+    assert g.rows["y"] == UNIT
+    wrong = with_tables(g, loops={"y": {**g.choices["y"].said, **loops}})
     with pytest.raises(ScheduleError, match=text):
         lower(small(), replace(s, groups=(wrong,)), TARGET)

@@ -81,7 +81,7 @@ def test_what_the_optimiser_for_transformers_writes(name):
 def kernels(model):
     """The micro-kernels of every group, in an order of their own."""
     schedule = run_pipeline(Options(model, target=TARGET, stop_after="schedule")).schedule
-    return sorted(tuple(sorted(dict(g.ukernel).values())) for g in schedule.groups)
+    return sorted(tuple(sorted(dict(g.rows).values())) for g in schedule.groups)
 
 
 @pytest.mark.product

@@ -115,10 +115,10 @@ def test_a_single_query_reads_keys_where_they_lie(decoder):
     """Nothing is packed for one row: its products with the keys run along the sum."""
     schedule = Schedule.from_json((decoder.folder / "schedule.json").read_text())
     for variant in schedule.variants:
-        packed = [stage for g in variant.schedule.groups for stage, how in g.loops.items()
-                  if how.get("b") == "packed"]
-        along = [row for g in variant.schedule.groups for stage, row in g.ukernel.items()
-                 if row.startswith("window") and g.loops[stage] == {"lanes": "k"}]
+        packed = [stage for g in variant.schedule.groups for stage, how in g.choices.items()
+                  if how.b == "packed"]
+        along = [row for g in variant.schedule.groups for stage, row in g.rows.items()
+                 if row.startswith("window") and g.choices[stage].said == {"lanes": "k"}]
         assert not packed and len(along) == 1
 
 

@@ -26,14 +26,14 @@ def product(most):
 
 def read_in_place(schedule):
     g, = schedule.groups
-    return replace(schedule, groups=(replace(g, loops={"y": g.loops["y"] | {"a": "rows"}}),))
+    return replace(schedule, groups=(g.saying(lambda c: replace(c, a="rows")),))
 
 
 @pytest.mark.parametrize("most", [None, 400])
 def test_rows_are_packed_unless_the_sum_is_bounded(most, tmp_path):
     program = product(most)
     schedule = decide(program, TARGET)
-    assert schedule.groups[0].loops["y"]["a"] == ("rows" if most else "packed")
+    assert schedule.groups[0].choices["y"].a == ("rows" if most else "packed")
     model = compile_program(program, schedule, TARGET, tmp_path / "y")
     rng = np.random.default_rng(0)
     for k in (1, 7, 330):

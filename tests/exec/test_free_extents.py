@@ -80,7 +80,7 @@ def test_every_extent(name, target, tmp_path):
 def rows(model, **dims):
     work = run_pipeline(Options(model, target="x86-64-v3", dims=dims, stop_after="schedule"))
     schedule = work.schedule
-    used = {row for g in schedule.groups for row in g.ukernel.values()}
+    used = {row for g in schedule.groups for row in g.rows.values()}
     return {(rule, tuple(sorted(p.items()))) for rule, _, p in schedule.rewrites if p}, used
 
 
@@ -100,4 +100,4 @@ def test_first_layers_of_free_images_are_read_in_rows():
     work = run_pipeline(Options(residual(), target="x86-64-v3", dims=DIMS, stop_after="schedule"))
     assert "unfold" in {rule for rule, *_ in work.schedule.rewrites}
     first = work.schedule.groups[0]
-    assert any(how.get("a") == "rows" for how in first.loops.values())
+    assert any(how.a == "rows" for how in first.choices.values())

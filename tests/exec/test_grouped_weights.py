@@ -10,6 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 from harness import RUNNABLE
+from helpers.edits import with_tables
 from onnx import TensorProto, helper
 from quick_builds import LEVEL
 from small_models import make_model
@@ -306,7 +307,7 @@ def test_a_schedule_says_how_weights_are_stored(tmp_path):
     assert [r for r, *_ in schedule.rewrites] == ["group", "group"]
     assert Schedule.from_json(schedule.to_json()) == schedule
     rule, name, how = schedule.rewrites[0]
-    bare = tuple(replace(g, ukernel={}, loops={}) for g in schedule.groups)
+    bare = tuple(with_tables(g, ukernel={}, loops={}) for g in schedule.groups)
     one = Schedule("c", bare, rewrites=((rule, name, {**how, "size": 128}),), precision="int4w")
     made = aotc.compile(model, tmp_path / "b", target="c", schedule=one)
     for kind in (ROWS, "contraction"):

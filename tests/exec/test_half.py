@@ -270,7 +270,7 @@ def test_onnxruntime_agrees(twin):
 def test_vectors_throughout(target):
     """On targets with vectors no float is computed, moved or stored in scalar loops."""
     work = run_pipeline(Options(_model(), target=target, name="net", stop_after="schedule"))
-    plain = [s for g in work.schedule.groups for s, row in g.ukernel.items() if row == "loops"]
+    plain = [s for g in work.schedule.groups for s, row in g.rows.items() if row == "loops"]
     assert not [s for s in plain if work.program.dtype(s)[0] == "f"], plain
 
 

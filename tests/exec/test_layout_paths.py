@@ -139,5 +139,5 @@ def test_a_transpose_exchanges_whole_blocks_in_registers():
     model = model_of([("Transpose", ["x"], ["y"], {"perm": [1, 0]})], {"x": (256, 512)}, {})
     group, = run_pipeline(Options(model, target="x86-64-v4",
                                   stop_after="schedule")).schedule.groups
-    assert list(group.ukernel.values()) == ["move_f32_exchange__avx512"]
+    assert list(group.rows.values()) == ["move_f32_exchange__avx512"]
     assert all(t % 16 == 0 for t in group.tile.values())

@@ -288,7 +288,7 @@ def test_dynamic_chains_stay_integers_between_few_kernels(tmp_path, monkeypatch)
                        {"y": (TensorProto.FLOAT, [40, 64])}, tensors)
     made = aotc.compile(model, tmp_path / "b", target=AMX.name)
     groups = run_pipeline(Options(model, target=AMX.name, stop_after="schedule")).schedule.groups
-    assert sum(r.startswith("dot_u8s8_") for g in groups for r in g.ukernel.values()) == 2
+    assert sum(r.startswith("dot_u8s8_") for g in groups for r in g.rows.values()) == 2
     assert len(made.manifest["kernels"]) <= 5, groups
     x = rng.standard_normal((40, 64)).astype(np.float32)
     want = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]

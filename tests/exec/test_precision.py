@@ -233,7 +233,7 @@ def test_first_layers_are_rounded():
     schedule = run_pipeline(Options(model, target="x86-64-v4-bf16", precision="bf16",
                                     stop_after="schedule")).schedule
     assert [(rule, c) for rule, c, _ in schedule.rewrites] == [("unfold", "y"), ("narrow", "y")]
-    assert any(r.startswith("dot_bf16_") for g in schedule.groups for r in g.ukernel.values())
+    assert any(r.startswith("dot_bf16_") for g in schedule.groups for r in g.rows.values())
 
 
 def test_what_is_joined_is_rounded_piece_by_piece():

@@ -56,7 +56,7 @@ def test_random_schedules_use_what_they_claim():
         for g in s.groups:
             found |= set(g.connect.values())
             found |= {"tile"} if any(n not in (1, 2, 4, 8) for n in g.tile.values()) else set()
-            found |= {"stages"} if len(g.ukernel) > 2 else set()
+            found |= {"stages"} if len(g.rows) > 2 else set()
         found |= {row[0] for rows in s.layouts.values() for row in rows}
     assert found >= {"register", "L1", "tile", "stages", "reorder", "split", "pad"}
 

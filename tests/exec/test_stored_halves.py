@@ -196,7 +196,7 @@ def test_bf16_rows_take_products_of_f16_models(options):
     work = _until("schedule", model, target, **options)
     assert "narrow" in [r[0] for r in work.schedule.rewrites] and not check_schedule(
         work.rewritten, work.schedule, TARGETS[target])
-    assert any(u.startswith("dot_bf16") for g in work.schedule.groups for u in g.ukernel.values())
+    assert any(u.startswith("dot_bf16") for g in work.schedule.groups for u in g.rows.values())
     found = evaluate(rewritten(work.program, work.schedule), {"x": _rows()})["y"]
     assert share_of_range(found, _exactly(_rows())) < 3e-2
 

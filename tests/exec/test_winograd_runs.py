@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from harness import DISTINCT, Case, build_cases, compile_program
+from helpers.edits import loops, with_tables
 from onnx import TensorProto, helper
 from small_models import make_model
 from te_programs import Maker, conv2d, padded, random_feeds, relu
@@ -64,9 +65,9 @@ def forced(program, form, target, **fields):
 
 def twin(program, schedule):
     """The Schedule with the transforms on the plain nest."""
-    groups = tuple(replace(
-        g, ukernel={n: "loops" if "transform" in u else u for n, u in g.ukernel.items()},
-        loops={n: x for n, x in g.loops.items() if "transform" not in g.ukernel[n]})
+    groups = tuple(with_tables(
+        g, ukernel={n: "loops" if "transform" in u else u for n, u in g.rows.items()},
+        loops={n: x for n, x in loops(g).items() if "transform" not in g.rows[n]})
         for g in schedule.groups)
     return replace(schedule, groups=groups)
 
@@ -184,7 +185,7 @@ def test_schedules_replay_and_edits_are_checked(tmp_path):
     assert any("choose from oh, ow" in f for f in faults((("winograd", "c", {"oc": 2}),)))
     assert any("no compute 'c_v'" in f for f in faults(()))
     g = next(g for g in s.groups if "c_v" in g.computes)
-    wrong = replace(g, loops=g.loops | {"c": {"lanes": "oh"}})
+    wrong = with_tables(g, loops=loops(g) | {"c": {"lanes": "oh"}})
     found = check_schedule(program, replace(s, groups=tuple(
         wrong if x is g else x for x in s.groups)), target)
     assert any("stage c: lanes 'oh'; choose from n, oc" in f for f in found)

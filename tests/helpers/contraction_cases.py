@@ -4,6 +4,7 @@ results that lie across the lanes."""
 from dataclasses import replace
 
 import numpy as np
+from edits import with_tables
 from row_pairs import one_group, pair
 from te_programs import Maker, ax, conv2d, relu
 
@@ -79,7 +80,7 @@ def _matmul(row, target, rng, a, b, size, epilogue=False, tile=(), batch=0):
 def _in_slices(p, split=(("k", 8),)):
     """The pair with the sum of the fast one in slices."""
     g = p.fast.schedule.groups[0]
-    schedule = replace(p.fast.schedule, groups=(replace(g, split={"y": dict(split)}),))
+    schedule = replace(p.fast.schedule, groups=(with_tables(g, split={"y": dict(split)}),))
     return replace(p, fast=replace(p.fast, name=f"{p.fast.name} sliced", schedule=schedule))
 
 
@@ -91,7 +92,7 @@ def written_out_cases(row, target):
     for a, steps, depth in (("strided", 2, 7), ("strided", 8, 19), ("rows", 3, 8)):
         p = _matmul(row, target, rng, a, "direct", (mr + 1, nr + 3, depth))
         g = p.fast.schedule.groups[0]
-        group = replace(g, loops={"y": g.loops["y"] | {"unroll": steps}})
+        group = with_tables(g, loops={"y": g.choices["y"].said | {"unroll": steps}})
         yield replace(p.fast, name=f"{p.fast.name} by {steps}",
                       schedule=replace(p.fast.schedule, groups=(group,)))
 

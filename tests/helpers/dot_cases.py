@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
+from edits import with_tables
 from grouped_cases import grouped_cases
 from pair_cases import pair_cases
 from row_pairs import Pair, one_group, pair
@@ -103,8 +104,8 @@ def _of_two(row, target, size, turned):
 
     def stored(case):
         g, inner = case.schedule.groups[0], ("x_low", "v_low")
-        g = replace(g, connect={**g.connect, **dict.fromkeys(inner, "L2")},
-                    ukernel={**g.ukernel, **dict.fromkeys(inner, "loops")})
+        g = with_tables(g, connect={**g.connect, **dict.fromkeys(inner, "L2")},
+                    ukernel={**g.rows, **dict.fromkeys(inner, "loops")})
         return replace(case, schedule=replace(case.schedule, groups=(g,)))
 
     return Pair(stored(made.fast), stored(made.slow))

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+from edits import with_tables
 from harness import Case, at_home
 from te_programs import Maker, ax, conv2d, matmul, padded, relu, softmax
 
@@ -21,8 +22,8 @@ def weights(*shape):
 def schedule(target, program, connect, tile, anchor, outputs=None, **fields):
     """One group of everything."""
     names = tuple(s.outs[0] for s in program.steps)
-    g = Group("g", names, tuple(outputs or program.outputs), anchor, connect, tile,
-              parallel=tuple(tile), **fields)
+    g = with_tables(Group("g", names, tuple(outputs or program.outputs), anchor, connect, tile,
+                          parallel=tuple(tile)), **fields)
     return at_home(Schedule(target.name, (g,)), target)
 
 
@@ -30,7 +31,7 @@ def with_loops(program, s):
     """The Schedule with every stage on the plain nest."""
     g, = s.groups
     rows = {x.name: "loops" for x in group_stages(program, g)}
-    return replace(s, groups=(replace(g, ukernel=rows, loops={}),))
+    return replace(s, groups=(with_tables(g, ukernel=rows, loops={}),))
 
 
 def two_convolutions(pad=1, stride=1, size=13):

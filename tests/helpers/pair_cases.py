@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
+from edits import with_tables
 from row_pairs import Pair, one_group, pair
 from te_programs import Maker, ax, relu
 
@@ -35,8 +36,8 @@ def _forced(name, m, row, target, mode, k, tile=(), special=()):
 
     def connected(case):
         g = case.schedule.groups[0]
-        rows = {**g.ukernel, **dict.fromkeys(inner, "loops")}
-        return replace(case, schedule=replace(case.schedule, groups=(replace(
+        rows = {**g.rows, **dict.fromkeys(inner, "loops")}
+        return replace(case, schedule=replace(case.schedule, groups=(with_tables(
             g, connect={**g.connect, **inner}, ukernel=rows),)))
 
     group = replace(one_group(p, ("z",), {}, {}).groups[0], connect={
@@ -90,8 +91,8 @@ def _of_two(row, target, rng, size, turned, special=()):
 
     def stored(case):
         g = case.schedule.groups[0]
-        g = replace(g, connect={**g.connect, **dict.fromkeys(low, "L2")},
-                    ukernel={**g.ukernel, **dict.fromkeys(low, "loops")})
+        g = with_tables(g, connect={**g.connect, **dict.fromkeys(low, "L2")},
+                    ukernel={**g.rows, **dict.fromkeys(low, "loops")})
         return replace(case, schedule=replace(case.schedule, groups=(g,)))
 
     return Pair(stored(made.fast), stored(made.slow))

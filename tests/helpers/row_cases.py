@@ -26,6 +26,7 @@ from aotc.ir.expr import (
 )
 from aotc.ir.program import Fold, neutral
 from aotc.ir.schedule import Group, Schedule
+from aotc.ir.stage_choice import StageChoice
 
 INF, NAN = float("inf"), float("nan")
 
@@ -449,8 +450,8 @@ def loops_cases(row, target):
     small = m.ref(m.input("u", 4, 7, dtype="u8"), i, r)
     m.step("u8", (i, r), small * small + Const(200, "u8"))
     p = m.done("p", "best", "index", "total", "low", "q", "wide", "any", "all", "f64", "u8")
-    groups = tuple(Group(f"g{n}", (s.outs[0],), s.outs, s.outs[0], {}, {}, {s.outs[0]: "loops"})
-                   for n, s in enumerate(p.steps))
+    groups = tuple(Group(f"g{n}", (s.outs[0],), s.outs, s.outs[0],
+                         choices={s.outs[0]: StageChoice("loops")}) for n, s in enumerate(p.steps))
     case = Case("loops", p, Schedule(target.name, groups))
     yield Pair(case, case)
 

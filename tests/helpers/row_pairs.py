@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from edits import with_tables
 from harness import Case
 
 from aotc.ir.schedule import Group, Schedule
@@ -20,8 +21,8 @@ def one_group(program, outputs, rows, loops, tile=(), layouts=(), target="c"):
     inner = {o: "register" for s in program.steps for o in s.outs
              if o not in program.outputs and any(o in t.inputs for t in program.steps)}
     g = Group("g", names, tuple(outputs), folds[-1] if folds else names[-1], inner, dict(tile),
-              rows, loops, tuple(dict(tile)))
-    return Schedule(target, (g,), dict(layouts))
+              parallel=tuple(dict(tile)))
+    return Schedule(target, (with_tables(g, ukernel=rows, loops=loops),), dict(layouts))
 
 
 def pair(name, program, stage, row, loops, target, tile=(), layouts=(), **fields):

@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import numpy as np
+from edits import with_tables
 from te_programs import Maker, softmax
 
 from aotc.errors import ScheduleError
@@ -361,7 +362,7 @@ def _with_groups(program, s, groups):
 
 
 def _bare(g, **fields):
-    return replace(g, ukernel={}, loops={}, **fields)
+    return with_tables(g, ukernel={}, loops={}, **fields)
 
 
 def _swap(program, s, old, *new):
@@ -412,7 +413,7 @@ def _level(program, s, rng):
 def _plain(program, s, rng):
     g = rng.choice(s.groups)
     names = [s.name for s in group_stages(program, g)]
-    return _swap(program, s, g, replace(g, ukernel=dict.fromkeys(names, "loops"), loops={}))
+    return _swap(program, s, g, with_tables(g, ukernel=dict.fromkeys(names, "loops"), loops={}))
 
 
 def _relayout(program, s, rng):

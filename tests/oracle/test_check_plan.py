@@ -23,8 +23,8 @@ from aotc.ir.expr import (
     rewrite,
     walk,
 )
+from aotc.ir.indices.polynomial import ONE
 from aotc.ir.plan import Contract, Nest, Unrolled
-from aotc.ir.polynomial import ONE
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import to_poly
 from aotc.oracle.check_plan import plan_faults

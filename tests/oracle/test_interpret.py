@@ -11,6 +11,7 @@ from aotc.ir.expr import Axis, Const, Load, Sym, Unary, Where, all_of, compare, 
 from aotc.ir.layout import Fuse, Layout, Pad, Reorder, Split, Unfold
 from aotc.ir.program import Buffer, Compute, LibCall, Program, make_const, update
 from aotc.ir.schedule import Group, Schedule, Slot
+from aotc.ir.stage_choice import StageChoice
 from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
@@ -180,7 +181,7 @@ def test_four_layer_mlp(tile):
 def test_reduction_split_folds_partial_results():
     p = mlp(layers=1)
     g = Group("g", ("t0", "y"), ("y",), "t0", {"t0": "register"}, {"i": 3},
-              split={"t0": {"k": 4}})
+              choices={"t0": StageChoice(split={"k": 4})})
     agree(p, schedule(g), f32(10, 6), exact=False)
 
 

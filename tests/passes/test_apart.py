@@ -68,7 +68,7 @@ def test_who_takes_a_move_in(name):
 @pytest.mark.parametrize("name", APART)
 def test_no_window_runs_in_plain_loops(name):
     work = run_pipeline(Options(APART[name], target="x86-64-v3", stop_after="schedule"))
-    plain = {s for g in work.schedule.groups for s, row in g.ukernel.items() if row == "loops"}
+    plain = {s for g in work.schedule.groups for s, row in g.rows.items() if row == "loops"}
     assert all(is_move(work.rewritten.producer[s]) for s in plain)
 
 

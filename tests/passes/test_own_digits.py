@@ -98,7 +98,7 @@ def test_no_scalar_loop_runs_over_a_tensor(name):
         for s in group_stages(work.rewritten, g):
             points = np.prod([a.extent.value for a in s.axes + s.raxes
                               if isinstance(a.extent, Const)])
-            assert g.ukernel[s.name] != "loops" or points <= 200, s.name
+            assert g.rows[s.name] != "loops" or points <= 200, s.name
 
 
 @pytest.mark.parametrize("name", [
@@ -124,7 +124,8 @@ def test_rows_of_a_group_are_read_in_place():
     """Channels of a group that lie in runs: the runs are a reduction axis of their own, of weights
     too."""
     work = run_pipeline(Options(CASES["shuffled"], target="x86-64-v3", stop_after="schedule"))
-    (how,) = [x for g in work.schedule.groups for s, x in g.loops.items() if s.endswith("_group")]
+    (how,) = [x.said for g in work.schedule.groups for s, x in g.choices.items()
+              if s.endswith("_group")]
     assert {"lanes": "o", "k": "ic_0", "a": "rows", "b": "panel"}.items() <= how.items()
 
 

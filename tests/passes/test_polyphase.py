@@ -78,7 +78,7 @@ def test_runs_like_onnx_runtime_and_leaves_little_to_plain_loops(name, tmp_path)
     taken = [rule for rule, _, _ in work.schedule.rewrites]
     assert taken == ([] if name in AS_FAST else ["polyphase"])
     if taken and name not in ("cubic by 3", "asymmetric by 4"):  # too few for vectors
-        assert "loops" not in {u for g in work.schedule.groups for u in g.ukernel.values()}
+        assert "loops" not in {u for g in work.schedule.groups for u in g.rows.values()}
     compile_model(model, tmp_path / "bundle", target="x86-64-v3")
     theirs = onnxruntime.InferenceSession(model.SerializeToString(),
                                           providers=["CPUExecutionProvider"])

@@ -112,8 +112,8 @@ def test_a_transposed_convolution_reads_rows_of_a_copy_and_panels(channels, kern
     target, = unfold_candidates(before)
     schedule = decide(before, TARGETS["x86-64-v4"], unfold=True)
     assert ("unfold", target, {}) in schedule.rewrites
-    loops = next(g.loops[target] for g in schedule.groups if target in g.loops)
-    assert (loops["a"], loops["b"]) == ("rows", "panel")
+    choice = next(g.choices[target] for g in schedule.groups if target in g.choices)
+    assert (choice.a, choice.b) == ("rows", "panel")
     x = feeds(model)
     want = evaluate(before, x)["y"]
     np.testing.assert_allclose(evaluate(unfolded(before), x)["y"], want, rtol=1e-4, atol=1e-4)
@@ -170,4 +170,4 @@ def test_the_schedule_names_the_rewrite_and_replays(target):
     again = type(schedule).from_json(schedule.to_json())
     assert again.hash == schedule.hash and not check_schedule(program, again, TARGETS[target])
     conv = next(g for g in schedule.groups if g.anchor in unfold_candidates(program))
-    assert conv.loops[conv.anchor]["a"] == "rows" and conv.loops[conv.anchor]["b"] == "panel"
+    assert conv.choices[conv.anchor].a == "rows" and conv.choices[conv.anchor].b == "panel"

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.edits import with_tables
 from te_programs import Maker, ax, conv2d, matmul, relu
 
 from aotc.ir.expr import Const
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.schedule import Group
+from aotc.ir.stage_choice import StageChoice
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.cost.accesses import Extra, access_costs
 from aotc.sched.cost.group_cost import Aligned, done_work, needed_work, scattered_seconds
@@ -46,7 +48,7 @@ def test_sums_over_lanes_end_in_a_fold_across_the_vector():
     m.step("y", (ax("i", 64),), m.ref("x", ax("i", 64), ax("r", 256)), (ax("r", 256),), "sum")
     p = m.done("y")
     (g,), _ = choose_loops(p, V3, (Group("g", ("y",), ("y",), "y"),))
-    assert g.loops["y"]["lanes"] == "r"
+    assert g.choices["y"].lanes == "r"
     assert access_costs(p, V3, g, {})["y"] == Extra(1, TUNING.fold_load, TUNING.across)
 
 
@@ -59,7 +61,7 @@ def test_columns_that_every_work_item_packs():
     m.step("y", (i, j), m.ref("q", i, k) * m.ref("k", j, k), (k,), "sum")
     p = m.done("y")
     (g,), _ = choose_loops(p, V3, (Group("g", ("y",), ("y",), "y"),))
-    assert g.loops["y"]["b"] == "packed"
+    assert g.choices["y"].b == "packed"
     costs = access_costs(p, V3, g, {})
     assert costs["y"] == Extra(1, 0, TUNING.vector_store, ((TUNING.packed, ("i",)),))
     model = group_model(p, g, extra=costs)
@@ -145,10 +147,10 @@ def test_windows_keep_their_rows_whole_in_a_chain():
     conv2d(m, "y", "d", "wp", pad=0)
     p = m.done("y")
     window = V3.rows("window")[0].name
-    g = Group("g", ("d", "y"), ("y",), "y", {"d": "L1"}, ukernel={"d": window},
-              loops={"d": {"lanes": "c", "block": "w"}})
+    g = Group("g", ("d", "y"), ("y",), "y", {"d": "L1"}, choices={
+        "d": StageChoice(window, "c", block="w")})
     assert _blocked_axes(group_model(p, g), V3, g) == {"ow": (64,)}
-    g = replace(g, ukernel={"d": "loops"}, loops={})
+    g = with_tables(g, ukernel={"d": "loops"}, loops={})
     assert _blocked_axes(group_model(p, g), V3, g) == {}
 
 

@@ -6,6 +6,7 @@ from te_programs import Maker, ax
 from aotc.ir.expr import Sym
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.schedule import Group
+from aotc.ir.stage_choice import StageChoice
 from aotc.sched.choose.across import lanes_across
 from aotc.sched.model.stages import group_stages
 from aotc.target import get_target
@@ -25,7 +26,7 @@ def test_planes_a_free_number_of_elements_apart(channels, width, loops, layout, 
     m.input("x", 256, width, channels)
     m.step("y", (c, i, j), m.ref("x", i, j, c) * 2.0)
     p = m.done("y")
-    group = Group("g", ("y",), ("y",), "y", {}, loops={"y": loops})
+    group = Group("g", ("y",), ("y",), "y", choices={"y": StageChoice(**loops)})
     anchor, = group_stages(p, group)
     assert lanes_across(p, get_target("x86-64-v4"), group, anchor, {
         "y": layout} if layout else {}) == parts

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.edits import tables, with_tables
 from schedule_cases import GOOD, PROGRAM, TARGET, named
 from te_programs import Maker, ax, matmul, softmax
 
@@ -13,7 +14,10 @@ from aotc.errors import ScheduleError
 from aotc.ir.expr import Cast, Const, Sym
 from aotc.ir.layout import Layout, Split
 from aotc.ir.schedule import Group, Schedule, Slot
+from aotc.ir.stage_choice import TABLES, StageChoice
 from aotc.sched import check_schedule, complete, decide, lower
+
+SAID = named(GOOD, "a").choices["a"].said  # of a product
 
 
 def edited(compute, **fields):
@@ -21,9 +25,9 @@ def edited(compute, **fields):
     group = named(GOOD, compute)
     for key, value in fields.items():
         if isinstance(value, dict):
-            fields[key] = {k: v for k, v in (getattr(group, key) | value).items()
-                           if v is not None}
-    return replace(GOOD, groups=tuple(replace(g, **fields) if g is group else g
+            had = tables(group)[key] if key in TABLES else getattr(group, key)
+            fields[key] = {k: v for k, v in (had | value).items() if v is not None}
+    return replace(GOOD, groups=tuple(with_tables(g, **fields) if g is group else g
                                       for g in GOOD.groups))
 
 
@@ -64,26 +68,26 @@ EDITS = {
                               "contraction_f32_6x64__avx512' of a: target x86-64-v3 has"),
     "row of another category": (edited("a", ukernel={"a": "reduction_f32__avx2"}),
                                 "ukernel 'reduction_f32__avx2'; legal here: contraction_f32"),
-    "row of no stage": (edited("a", ukernel={"b": "loops"}), "ukernel names 'b', which is no "
-                        "stage; stages: a"),
-    "loops of no stage": (edited("a", loops={"b": {}}), "loops names 'b', which is no stage"),
-    "unknown choice": (edited("a", loops={"a": named(GOOD, "a").loops["a"] | {"unroll": 4}}),
+    "row of no stage": (edited("a", ukernel={"b": "loops"}), "ukernel of 'b', which is no stage; "
+                        "stages: a"),
+    "loops of no stage": (edited("a", loops={"b": {}}), "loops of 'b', which is no stage"),
+    "unknown choice": (edited("a", loops={"a": SAID | {"unroll": 4}}),
                        "loops has 'unroll'; contraction_f32"),
     "lanes": (edited("pool", loops={"pool": {"lanes": "w"}}), "lanes 'w'; choose from i, o, k"),
     "block": (edited("pool", ukernel={"pool": "window_f32_4x__avx2"},
                      loops={"pool": {"lanes": "i", "block": "i"}}),
               "block 'i'; choose from o"),
-    "contraction lanes": (edited("a", loops={"a": named(GOOD, "a").loops["a"] | {"lanes": "k"}}),
+    "contraction lanes": (edited("a", loops={"a": SAID | {"lanes": "k"}}),
                           "lanes 'k' belongs to one factor only in no orientation"),
-    "contraction k": (edited("a", loops={"a": named(GOOD, "a").loops["a"] | {"k": "i"}}),
+    "contraction k": (edited("a", loops={"a": SAID | {"k": "i"}}),
                       "k 'i'; choose from k"),
-    "operand a": (edited("a", loops={"a": named(GOOD, "a").loops["a"] | {"a": "columns"}}),
+    "operand a": (edited("a", loops={"a": SAID | {"a": "columns"}}),
                   "a 'columns'; choose rows or packed"),
-    "operand b": (edited("a", loops={"a": named(GOOD, "a").loops["a"] | {"b": "row"}}),
+    "operand b": (edited("a", loops={"a": SAID | {"b": "row"}}),
                   "b 'row'; choose panel, direct or packed"),
     "panel": (replace(GOOD, layouts={k: v for k, v in GOOD.layouts.items() if k != "w"}),
               "b 'panel' needs a constant laid out in panels of"),
-    "direct": (edited("a", loops={"a": named(GOOD, "a").loops["a"] | {"b": "direct"}}),
+    "direct": (edited("a", loops={"a": SAID | {"b": "direct"}}),
                "b 'direct' needs unit stride along j"),
     "split": (edited("a", split={"a": {"i": 8}}), "split of a: 'i' by 8; choose k and a positive"),
     "split of no stage": (edited("a", split={"b": {"k": 8}}), "split of 'b', which is no stage"),
@@ -141,7 +145,7 @@ def test_a_wrong_edit_that_leaves_places_out_is_named_too(edit):
     "target", "panel", "place of nothing", "alignment", "no place"}))
 def test_no_row_is_chosen_from_what_is_wrong_beside_it(edit):
     schedule, _ = EDITS[edit]
-    bare = tuple(replace(g, ukernel={}, loops={}, tile={}, parallel=())
+    bare = tuple(with_tables(g, ukernel={}, loops={}, tile={}, parallel=())
                  if "y" in g.computes else g for g in schedule.groups)
     with pytest.raises(ScheduleError):
         lower(PROGRAM, complete(PROGRAM, replace(schedule, groups=bare), TARGET), TARGET)
@@ -149,13 +153,13 @@ def test_no_row_is_chosen_from_what_is_wrong_beside_it(edit):
 
 def test_all_faults_at_once():
     a = named(GOOD, "a")
-    wrong = edited("a", tile={"q": 1, "i": 0}, ukernel={"b": "loops"}, split={"b": {}})
+    wrong = edited("a", tile={"q": 1, "i": 0}, ukernel={"b": "loops"}, split={"b": {"k": 8}})
     wrong = replace(wrong, target="c", rewrites=(("x",),), layouts=GOOD.layouts | {"zz": ()})
     found = "\n".join(faults(wrong))
     for text in ("target c", "an item is [rule", "'zz'"):
         assert text in found
     found = "\n".join(faults(replace(wrong, layouts=GOOD.layouts)))
-    for text in ("tile of 'q'", "tile i/0", "names 'b'", "split of 'b'"):
+    for text in ("tile of 'q'", "tile i/0", "ukernel of 'b'", "split of 'b'"):
         assert text in found
     assert a.name in found
 
@@ -173,7 +177,7 @@ def test_columns_read_in_place_have_one_stride_and_are_f32(dtype, row):
     p = m.done("y")
     schedule = decide(p, TARGET)
     group, = schedule.groups
-    group = replace(group, loops={"y": group.loops["y"] | {"b": "direct"}})
+    group = with_tables(group, loops={"y": group.choices["y"].said | {"b": "direct"}})
     found = check_schedule(p, replace(schedule, groups=(group,)), TARGET)
     assert "b 'direct' needs unit stride along j and one stride along the only" in found[0]
 
@@ -184,7 +188,8 @@ def test_a_kernel_that_stores_nothing_is_named():
     m.pointwise("p", "x", lambda e, _: e + 1.0)
     m.pointwise("q", "p", lambda e, _: e * 2.0)
     p = m.done("q")
-    first = Group("g0", ("p",), (), "i", {}, {}, {"p": "loops"})  # anchored at no compute
+    # anchored at no compute
+    first = Group("g0", ("p",), (), "i", choices={"p": StageChoice("loops")})
     schedule = Schedule(TARGET.name, (first, Group("g1", ("q",), ("q",), "q")))
     found = "\n".join(check_schedule(p, complete(p, schedule, TARGET), TARGET))
     assert "group g0: it stores nothing; list as outputs" in found
@@ -200,8 +205,8 @@ def test_overlapping_places_are_named():
     i = ax("i", 40)
     m.step("z", (i,), m.ref("p", 39 - i) + m.ref("r", 39 - i))
     p = m.done("z")
-    groups = tuple(Group(f"g{s.out}", (s.out,), (s.out,), s.out, {}, {}, {s.out: "loops"})
-                   for s in p.steps)
+    groups = tuple(Group(f"g{s.out}", (s.out,), (s.out,), s.out,
+                         choices={s.out: StageChoice("loops")}) for s in p.steps)
     good = complete(p, Schedule(TARGET.name, groups), TARGET)
     assert check_schedule(p, good, TARGET) == []
     bad = replace(good, buffers=dict.fromkeys(good.buffers, Slot(0, 0)))
@@ -216,7 +221,8 @@ def test_what_cannot_share_registers_says_what_would_be_legal():
     i, j = ax("i", 6), ax("j", 4)
     m.step("y", (i, j), m.ref("a", i, j) + m.ref("a", i, j + 1))
     p = m.done("y")
-    g = Group("g", ("a", "y"), ("y",), "a", {"a": "register"}, {}, {"a": "loops"})
+    g = Group("g", ("a", "y"), ("y",), "a", {"a": "register"}, choices={
+        "a": StageChoice("loops")})
     fault, = check_schedule(p, Schedule(TARGET.name, (g,)), TARGET)
     assert "keep a in scratch or store it" in fault
     assert "a[i, j" in fault

@@ -98,8 +98,9 @@ def test_its_writing_is_chosen_for_the_calls_of_all_and_stands_in_every_schedule
     whole, schedule = unwritten({"rows": (1, 3)})
     found, (_, alone) = choose_writing(whole, schedule, V3), written_alone(whole, schedule)
     variant, = found.variants
-    assert variant.schedule.groups[1].loops == found.groups[1].loops != alone.groups[1].loops
-    assert variant.schedule.groups[0].loops == alone.groups[0].loops != found.groups[0].loops
+    same, other = variant.schedule.groups[1].choices, variant.schedule.groups[0].choices
+    assert same == found.groups[1].choices != alone.groups[1].choices
+    assert other == alone.groups[0].choices != found.groups[0].choices
     again = Schedule.from_json(found.to_json())
     assert again.hash == found.hash and choose_writing(whole, again, V3) == again
 
@@ -109,7 +110,7 @@ def test_lowering_reads_what_each_part_says():
     whole = program()
     base = decide(whole, V3, "register")
     first, second = base.groups
-    edit = replace(second, loops={s: {**c, "tails": 0} for s, c in second.loops.items()})
+    edit = second.saying(lambda c: c.with_said({"tails": 0}))
     few, rest = lower_parts(whole, parts(whole, replace(base, variants=(
         Variant({"rows": (1, 3)}, replace(base, groups=(first, edit))),))), V3)
     assert statements(few.kernels[0]) == statements(rest.kernels[0])

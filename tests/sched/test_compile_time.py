@@ -10,8 +10,8 @@ from functools import _lru_cache_wrapper
 import pytest
 
 from aotc.frontend.read import reader
-from aotc.ir import polynomial
 from aotc.ir.expr import Axis, Const
+from aotc.ir.indices import polynomial
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.sched.asking import partition

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from harness import every
+from helpers.edits import loops, with_tables
 
 from aotc import compile as compile_model
 from aotc import load
@@ -72,7 +73,7 @@ CASES = {
 
 def digits_of(work):
     """Axes by name whose digits the loops of a schedule run over."""
-    return {x["digits"] for g in work.schedule.groups for x in g.loops.values() if "digits" in x}
+    return {x.digits for g in work.schedule.groups for x in g.choices.values() if x.digits}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -105,7 +106,7 @@ def test_lanes_do_not_share_the_lines_of_one_place():
     """Channels are stored a multiple of 4 KiB apart: lanes run along columns instead."""
     work = run_pipeline(Options(CASES["nearest"][0], target="x86-64-v3", stop_after="schedule"))
     (group,) = work.schedule.groups
-    assert group.loops == {"resize_1": {"lanes": "i3"}}
+    assert loops(group) == {"resize_1": {"lanes": "i3"}}
 
 
 def test_what_cannot_be_is_told():
@@ -113,15 +114,15 @@ def test_what_cannot_be_is_told():
     work = run_pipeline(Options(CASES["channel shuffle"][0], target="x86-64-v3",
                                 stop_after="schedule"))
     (group,) = work.schedule.groups
-    stage, = group.loops
+    stage, = group.choices
 
     def faults(**changes):
-        schedule = replace(work.schedule, groups=(replace(group, **changes),))
+        schedule = replace(work.schedule, groups=(with_tables(group, **changes),))
         return " ".join(check_schedule(work.rewritten, schedule, work.target))
 
     assert faults() == ""
     assert "digits 'i2'; its loads take apart i1" in faults(
-        loops={stage: group.loops[stage] | {"digits": "i2"}})
+        loops={stage: group.choices[stage].said | {"digits": "i2"}})
     assert "leave it out of the group's tile" in faults(tile={"i1": 19}, parallel=("i1",))
 
 
@@ -137,8 +138,8 @@ def test_few_rows_are_woven_in_registers(groups):
 def test_stages_inside_a_kernel_run_over_digits(target, tmp_path):
     model = images.shufflenet_v1(8, 192)
     work = run_pipeline(Options(model, target="x86-64-v3", stop_after="schedule"))
-    inside = {s for g in work.schedule.groups for s, x in g.loops.items()
-              if "digits" in x and s != g.anchor}
+    inside = {s for g in work.schedule.groups for s, x in g.choices.items()
+              if x.digits and s != g.anchor}
     assert inside
     compile_model(model, tmp_path / "bundle", target=target)
     program = run_pipeline(Options(model, stop_after="program")).program

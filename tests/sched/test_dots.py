@@ -6,6 +6,7 @@ import jinja2
 import numpy as np
 import pytest
 from harness import Case, build_cases
+from helpers.edits import with_tables
 from te_programs import Maker, ax, random_feeds
 
 from aotc.emit.text.dialect import environment
@@ -42,7 +43,7 @@ def product(depth=16, constant=True, columns=70, rows=9, across=True, threes=Fal
 
 def chosen(program, target=TARGET):
     group, = decide(program, target, written=False).groups
-    return group.ukernel["y"], group.loops.get("y", {})
+    return group.rows["y"], group.choice("y").said
 
 
 @pytest.mark.parametrize("depth, mode", [(16, "rows"), (3, "packed"), (18, "packed")])
@@ -120,7 +121,7 @@ def test_weights_behind_a_guard_run_in_plain_loops():
     assert chosen(program) == ("loops", {})
     schedule = decide(program, TARGET)
     loops = {"lanes": "j", "k": "k", "a": "rows", "b": "panel"}
-    group = replace(schedule.groups[0], loops={"y": loops},
+    group = with_tables(schedule.groups[0], loops={"y": loops},
                     ukernel={"y": chosen(product(18))[0]})
     assert "use loops" in "\n".join(
         check_schedule(program, replace(schedule, groups=(group,)), TARGET))
@@ -151,7 +152,7 @@ def test_products_that_share_weights_share_their_panels():
     s = decide(p, TARGET)
     assert not check_schedule(p, s, TARGET)
     used = [next(u for u in TARGET.rows("dot") if u.name == n)
-            for g in s.groups for n in g.ukernel.values()]
+            for g in s.groups for n in g.rows.values()]
     assert len(used) == 2 and len({u.tile.nr for u in used}) == 1
 
 
@@ -162,7 +163,7 @@ def test_a_wrong_edit_is_named(edit, words):
     program = product()
     schedule = decide(program, TARGET)
     group, = schedule.groups
-    group = replace(group, loops={"y": group.loops["y"] | edit})
+    group = with_tables(group, loops={"y": group.choices["y"].said | edit})
     assert words in "\n".join(check_schedule(program, replace(schedule, groups=(group,)), TARGET))
 
 
@@ -172,7 +173,7 @@ def test_missing_panels_and_odd_rows_are_named():
     text = "\n".join(check_schedule(program, replace(schedule, layouts={}), TARGET))
     assert "needs w in panels" in text
     group, = schedule.groups
-    group = replace(group, loops={"y": group.loops["y"] | {"a": "rows"}})
+    group = with_tables(group, loops={"y": group.choices["y"].said | {"a": "rows"}})
     text = "\n".join(check_schedule(program, replace(schedule, groups=(group,)), TARGET))
     assert "a multiple of 4 steps along k" in text
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.edits import with_tables
 from te_programs import Maker, matmul
 
 from aotc.ir.expr import Sym
@@ -48,10 +49,10 @@ def test_last_rows_have_tiles_where_that_pays(depth, lo, hi, wanted):
     schedule = decide(program, V3)
     group, = schedule.groups
     assert bool(tails_of(program, group, V3)) == wanted
-    assert group.loops["y"]["tails"] == wanted
+    assert group.choices["y"].tails == wanted
     if wanted and depth == 20:
-        without = replace(group, loops={"y": group.loops["y"] | {"tails": 0}})
-        prices, mr = Prices(program, V3), V3.row(group.ukernel["y"]).tile.mr
+        without = with_tables(group, loops={"y": group.choices["y"].said | {"tails": 0}})
+        prices, mr = Prices(program, V3), V3.row(group.rows["y"]).tile.mr
         for n in range(lo, hi + 1):
             with_, none = (prices.group(schedule, g, {"rows": n}) for g in (group, without))
             assert with_ <= none and (with_ < none) == (0 < n % mr <= -(-mr // 2)), n
@@ -64,7 +65,7 @@ def test_one_row_alone_has_a_tile_where_others_take_longer(target, depth, lo, wa
     """Half of a tile of few vectors is as fast, and so is the quarter that long sums have."""
     program, target = product(depth, 1024, lo, 64), get_target(target)
     group, = decide(program, target).groups
-    assert group.loops["y"]["tails"] == wanted
+    assert group.choices["y"].tails == wanted
     assert (min(tails_of(program, group, target)["y"]) == 1) == (wanted == 2)
 
 
@@ -72,7 +73,7 @@ def test_sums_that_are_written_out_are_longer_than_calls():
     """Once more for every smaller tile of last rows; ``tails`` alone tells these two apart."""
     out, calls = (product(depth, 48, 1, 12) for depth in (20, 900))
     group, = decide(out, V3).groups
-    fewer = replace(group, loops={"y": group.loops["y"] | {"tails": 0}})
+    fewer = with_tables(group, loops={"y": group.choices["y"].said | {"tails": 0}})
     sizes = [text_bytes(out, g, V3) for g in (group, fewer)]
     assert sizes[0] > sizes[1] > text_bytes(calls, decide(calls, V3).groups[0], V3) > 0
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.edits import with_tables
 from te_programs import Maker, ax, conv2d
 
 from aotc.errors import ScheduleError
@@ -25,7 +26,7 @@ def only_group(program, target):
 
 
 def with_split(schedule, split):
-    return replace(schedule, groups=(replace(schedule.groups[0], split={"y": split}),))
+    return replace(schedule, groups=(with_tables(schedule.groups[0], split={"y": split}),))
 
 
 def matmul(m, k, n):
@@ -41,7 +42,7 @@ def matmul(m, k, n):
 def test_a_long_sum_over_weights_that_no_cache_holds_runs_in_slices(target):
     program = matmul(512, 2048, 2048)
     g, schedule = only_group(program, target)
-    step = g.split["y"]["r"]
+    step = g.splits["y"]["r"]
     assert 2048 % step == 0 and 0 < g.tile["j"] < 2048
     contract, = (s for k in lower(program, schedule, target).kernels for s in k.stages)
     assert contract.slice == step and contract.slices
@@ -59,11 +60,11 @@ def test_a_long_sum_over_columns_in_place_runs_in_slices_unless_both_fit(target)
         return p.done("y")
 
     g, schedule = only_group(transposed(16384, 64), target)
-    assert g.loops["y"]["b"] == "direct" and g.split["y"].keys() == {"r"}
+    assert g.choices["y"].b == "direct" and g.splits["y"].keys() == {"r"}
     contract, = (s for k in lower(transposed(16384, 64), schedule, target).kernels
                  for s in k.stages)
-    assert contract.slices and contract.slice == g.split["y"]["r"]
-    assert only_group(transposed(2048, 64), target)[0].split == {}
+    assert contract.slices and contract.slice == g.splits["y"]["r"]
+    assert only_group(transposed(2048, 64), target)[0].splits == {}
 
 
 def test_what_leaves_the_cache_between_two_panels_is_paid_for():
@@ -100,25 +101,25 @@ def test_the_taps_of_a_convolution_are_slices_where_a_panel_leaves_the_cache(tar
     program = convolution(12, 1536)
     schedule = decide(program, target, winograd="off")
     g, = schedule.groups
-    assert g.split["y"].keys() == {"j", "k", "i"} and g.split["y"]["j"] == g.split["y"]["k"] == 1
+    assert g.splits["y"].keys() == {"j", "k", "i"} and g.splits["y"]["j"] == g.splits["y"]["k"] == 1
     contract, = (s for k in lower(program, schedule, target).kernels for s in k.stages)
     assert len(contract.slice_taps) == 2 and not contract.taps and contract.slices
     for wrong in ({"i": 512}, {"i": 512, "j": 2, "k": 1}, {"i": 512, "j": 1, "k": 1, "o": 4}):
         with pytest.raises(ScheduleError, match="split of y: '[jko]'"):
             lower(program, with_split(schedule, wrong), target)
     for size, channels in ((12, 256), (2, 1536)):  # a panel that stays, few rows
-        assert decide(convolution(size, channels), target, winograd="off").groups[0].split == {}
+        assert decide(convolution(size, channels), target, winograd="off").groups[0].splits == {}
 
 
 @pytest.mark.parametrize("size", [(512, 256, 4096), (8, 4096, 4096), (512, 2048, 16)])
 def test_short_sums_few_rows_and_small_weights_stay_whole(size):
-    assert only_group(matmul(*size), X86[0])[0].split == {}
+    assert only_group(matmul(*size), X86[0])[0].splits == {}
 
 
 def test_plain_c_runs_sums_whole_and_says_so():
     target, program = get_target("c"), matmul(512, 2048, 2048)
     g, schedule = only_group(program, target)
-    assert g.split == {}
+    assert g.splits == {}
     with pytest.raises(ScheduleError, match="split of y: sums run in slices where"):
         lower(program, with_split(schedule, {"r": 512}), target)
 
@@ -146,12 +147,12 @@ def move(shape, perm):
 ])
 def test_moves_that_exchange_the_innermost_axis_transpose_blocks(target, shape, perm, loops):
     g, _ = only_group(move(shape, perm), target)
-    assert target.row(g.ukernel["y"]).exchanges and g.loops["y"] == loops
+    assert target.row(g.rows["y"]).exchanges and g.choices["y"].said == loops
 
 
 def test_other_moves_copy_runs():
     g, _ = only_group(move((4, 8, 64), (1, 0, 2)), X86[0])
-    assert g.ukernel["y"].startswith("move_f32__") and "block" not in g.loops["y"]
+    assert g.rows["y"].startswith("move_f32__") and "block" not in g.choices["y"].said
 
 
 def grouped(channels, size=28):
@@ -172,10 +173,10 @@ def grouped(channels, size=28):
 @pytest.mark.parametrize("target", X86, ids=lambda t: t.name)
 def test_few_channels_leave_the_lanes_to_pixels_that_lie_side_by_side(target):
     few, _ = only_group(grouped(target.lanes // 4), target)
-    assert target.row(few.ukernel["y"]).category == "window"
-    assert few.loops["y"].items() >= {"lanes": "ow", "block": "oh"}.items()
+    assert target.row(few.rows["y"]).category == "window"
+    assert few.choices["y"].said.items() >= {"lanes": "ow", "block": "oh"}.items()
     many, _ = only_group(grouped(2 * target.lanes), target)
-    assert target.row(many.ukernel["y"]).category == "contraction"
+    assert target.row(many.rows["y"]).category == "contraction"
 
 
 def test_a_pool_of_stride_two_has_lanes_along_its_rows():
@@ -184,8 +185,8 @@ def test_a_pool_of_stride_two_has_lanes_along_its_rows():
     c, oh, ow, i, j = ax("c", 4), ax("oh", 16), ax("ow", 32), ax("i", 2), ax("j", 2)
     p.step("y", (c, oh, ow), p.ref("x", c, oh * 2 + i, ow * 2 + j), (i, j), "max")
     g, _ = only_group(p.done("y"), X86[0])
-    assert g.loops["y"]["lanes"] == "ow"
-    assert only_group(p.done("y"), get_target("riscv64"))[0].ukernel["y"]  # its own loads decide
+    assert g.choices["y"].lanes == "ow"
+    assert only_group(p.done("y"), get_target("riscv64"))[0].rows["y"]  # its own loads decide
 
 
 @pytest.mark.parametrize("target", X86, ids=lambda t: t.name)
@@ -210,8 +211,8 @@ def test_two_products_that_share_weights_read_the_same_panels(target):
         i, j, r = ax("i", rows), ax("j", 768), ax("r", 256)
         p.step(name, (i, j), p.ref(source, i, r) * p.ref("w", r, j), (r,), "sum")
     schedule = decide(p.done("y", "z"), target)
-    assert [list(g.loops.values())[0]["b"] for g in schedule.groups] == ["panel", "panel"]
-    widths = {target.row(u).tile.nr for g in schedule.groups for u in g.ukernel.values()}
+    assert [next(iter(g.choices.values())).b for g in schedule.groups] == ["panel", "panel"]
+    widths = {target.row(u).tile.nr for g in schedule.groups for u in g.rows.values()}
     assert len(widths) == 1
 
 

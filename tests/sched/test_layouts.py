@@ -231,7 +231,7 @@ def test_windows_do_not_settle_what_a_product_stores():
     m.step("b", (n, c, y, v), m.ref("a", n, c, y + p, v + q) * m.ref("f", c, p, q), (p, q), "sum")
     program = m.done("b")
     assert "a" not in settle_layouts(Neighbourhoods(program, TARGET))
-    rows = {s: row for g in decide(program, TARGET).groups for s, row in g.ukernel.items()}
+    rows = {s: row for g in decide(program, TARGET).groups for s, row in g.rows.items()}
     assert rows["b"].startswith("window_")
 
 

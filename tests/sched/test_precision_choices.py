@@ -57,11 +57,11 @@ def test_columns_that_are_packed_must_save_more_than_that_takes():
     assert not choose_precision(program, TARGETS["c"], "bf16")
     schedule = decide(program, TARGET, precision="bf16")
     assert not check_schedule(program, schedule, TARGET)
-    loops = next(g.loops["y"] for g in schedule.groups if "y" in g.loops)
-    assert loops["b"] == "packed"
+    choice = next(g.choices["y"] for g in schedule.groups if "y" in g.choices)
+    assert choice.b == "packed"
     wrong = replace(schedule, groups=tuple(
-        replace(g, loops={**g.loops, "y": {**loops, "b": "panel"}}) if "y" in g.loops else g
-        for g in schedule.groups))
+        replace(g, choices=g.choices | {"y": replace(choice, b="panel")})
+        if "y" in g.choices else g for g in schedule.groups))
     assert any("use packed" in f for f in check_schedule(program, wrong, TARGET))
 
 
@@ -75,7 +75,7 @@ def test_slow_rows_and_none_store_f32(target, stored):
     assert schedule.precision == "bf16" and not check_schedule(program, schedule, target)
     rewritten = apply_rewrites(program, schedule.rewrites)
     assert rewritten.dtype("w_bf16") == stored
-    rows = {r for g in schedule.groups for r in g.ukernel.values()}
+    rows = {r for g in schedule.groups for r in g.rows.values()}
     assert any(r.startswith("dot_bf16_" if stored == "bf16" else "contraction_f32_") for r in rows)
     assert Schedule.from_json(schedule.to_json()) == schedule
 

@@ -149,8 +149,8 @@ def test_variants_share_the_weights():
             assert name not in consts or layout == work.schedule.layouts[name]
     panels = {name for name in work.schedule.layouts if name in consts}
     assert panels and any(panels & s.layouts.keys() for s in own)
-    rows = {row for s in own for g in s.groups for row in g.ukernel.values()}
-    assert not rows <= {r for g in work.schedule.groups for r in g.ukernel.values()}
+    rows = {row for s in own for g in s.groups for row in g.rows.values()}
+    assert not rows <= {r for g in work.schedule.groups for r in g.rows.values()}
 
 
 def test_a_dimension_with_some_extents_only(tmp_path):
@@ -200,7 +200,7 @@ def test_observed_calls_decide_where_ranges_are_narrow():
         work = run_pipeline(Options(mlp(), target="x86-64-v4", dims={"n": (lo, hi)},
                                     dim_samples=samples, stop_after="schedule"))
         assert not work.schedule.variants and work.found is None
-        return [r for g in work.schedule.groups for r in g.ukernel.values()], work.schedule
+        return [r for g in work.schedule.groups for r in g.rows.values()], work.schedule
     few, many = rows([{"n": 33}]), rows([{"n": 96}])
     assert few[0] != many[0] and rows([{"n": 33}])[1].to_json() == few[1].to_json()
 

@@ -111,7 +111,7 @@ def test_packing_rows_costs_by_runs_and_columns_by_lanes():
     def packs(depth):
         program = product("u8", depth)
         group, _ = lone(program, target)
-        assert group.loops["y"]["b"] == "packed"
+        assert group.choices["y"].b == "packed"
         return {axes: n for n, axes in access_costs(program, target, group, {})["y"].packs}
 
     columns = -(-tuning.packed // 4)

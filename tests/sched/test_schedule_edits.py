@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.edits import with_tables
 from schedule_cases import GOOD, PROGRAM, TARGET, decided, named
 from te_programs import random_feeds
 
@@ -25,7 +26,7 @@ def kernels(schedule):
 
 def changed(compute, **fields):
     group = named(GOOD, compute)
-    return replace(GOOD, groups=tuple(replace(g, **fields) if g is group else g
+    return replace(GOOD, groups=tuple(with_tables(g, **fields) if g is group else g
                                       for g in GOOD.groups))
 
 
@@ -55,7 +56,7 @@ def test_why_is_not_hashed_and_everything_else_is():
 @pytest.mark.parametrize("edit", [
     changed("a", tile={"i": 3}, parallel=("i",)),
     changed("a", ukernel={"a": "loops"}, loops={}),
-    changed("a", loops={"a": named(GOOD, "a").loops["a"] | {"a": "packed"}}),
+    changed("a", loops={"a": named(GOOD, "a").choices["a"].said | {"a": "packed"}}),
     changed("pool", ukernel={"pool": "loops"}, loops={}, tile={"o": 5}, parallel=("o",)),
     changed("a", connect={"a": "L1"}, anchor="b", tile={"i0": 4}, parallel=("i0",), ukernel={},
             loops={}),
@@ -71,7 +72,7 @@ def test_edits_compile_and_change_the_c(edit):
 def test_a_layout_edit_changes_the_c_and_keeps_the_meaning():
     stored = next(b for b in GOOD.buffers if b in ("s", "b"))
     edit = replace(GOOD, layouts=GOOD.layouts | {stored: Layout((Reorder((1, 0)),)).to_json()},
-                   groups=tuple(replace(g, ukernel=dict.fromkeys(g.ukernel, "loops"), loops={})
+                   groups=tuple(with_tables(g, ukernel=dict.fromkeys(g.rows, "loops"), loops={})
                                 for g in GOOD.groups))
     plain = replace(edit, layouts={k: v for k, v in GOOD.layouts.items() if k != stored})
     assert check_schedule(PROGRAM, edit, TARGET) == []
@@ -88,14 +89,14 @@ def test_left_out_buffers_are_planned_as_before():
 
 def test_left_out_rows_and_layouts_are_chosen_as_before():
     bare = replace(GOOD, buffers={}, layouts={},
-                   groups=tuple(replace(g, ukernel={}, loops={}) for g in GOOD.groups))
+                   groups=tuple(with_tables(g, ukernel={}, loops={}) for g in GOOD.groups))
     assert complete(PROGRAM, bare, TARGET).hash == GOOD.hash
 
 
 def test_left_out_tiles_are_chosen_as_before():
     bare = replace(GOOD, buffers={}, layouts={},
-                   groups=tuple(replace(g, ukernel={}, loops={}, tile={}, parallel=())
-                                if len(g.connect) < 3 else replace(g, ukernel={}, loops={})
+                   groups=tuple(with_tables(g, ukernel={}, loops={}, tile={}, parallel=())
+                                if len(g.connect) < 3 else with_tables(g, ukernel={}, loops={})
                                 for g in GOOD.groups))
     assert complete(PROGRAM, bare, TARGET).hash == GOOD.hash
 
@@ -103,10 +104,10 @@ def test_left_out_tiles_are_chosen_as_before():
 def test_one_group_without_rows_keeps_the_others():
     mine = changed("a", tile={"i": 3}, parallel=("i",))
     edit = replace(mine, buffers={}, groups=tuple(
-        replace(g, ukernel={}, loops={}) if "pool" in g.computes else g for g in mine.groups))
+        with_tables(g, ukernel={}, loops={}) if "pool" in g.computes else g for g in mine.groups))
     done = complete(PROGRAM, edit, TARGET)
     assert named(done, "a") == named(mine, "a")
-    assert named(done, "pool").ukernel == named(GOOD, "pool").ukernel
+    assert named(done, "pool").rows == named(GOOD, "pool").rows
 
 
 @pytest.mark.product

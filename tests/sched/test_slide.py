@@ -15,6 +15,7 @@ from group_cases import (
     with_loops,
 )
 from harness import STRICT, Case, build_cases, differences
+from helpers.edits import with_tables
 from te_programs import Maker, ax, random_feeds
 
 import aotc.oracle.interpret as interpreter
@@ -42,7 +43,7 @@ def sliding(parts, tile, target=C, **changes):
     """(program, Schedule) of a sliding case; ``changes`` replace fields of its group."""
     p, connect, anchor, run = parts
     s = schedule(target, p, connect, tile, anchor, **run)
-    s = replace(s, groups=tuple(replace(g, **changes) for g in s.groups))
+    s = replace(s, groups=tuple(with_tables(g, **changes) for g in s.groups))
     return p, complete(p, with_loops(p, s), target)
 
 
@@ -199,10 +200,10 @@ def test_a_schedule_with_runs_is_priced_and_explained_as_such():
     p, s = sliding(slides(three_convolutions(columns=64), ["e"], oh=14), {"oh": 2}, target)
     g, = s.groups
     judge = Judge(p, target)
-    run, items = judge.priced(g), judge.priced(replace(g, run={}, reuse={}))
+    run, items = judge.priced(g), judge.priced(with_tables(g, run={}, reuse={}))
     assert run.recompute < items.recompute and run.compute < items.compute
     run, items = (Estimator(target).estimate(Candidate("", (), p, (x,), s.layouts)).seconds
-                    for x in (g, replace(g, run={}, reuse={})))
+                    for x in (g, with_tables(g, run={}, reuse={})))
     assert run != items
     assert "oh/2 run oh/14" in str(g)
     text = str(explain(p, s, target))
@@ -214,13 +215,13 @@ def test_groups_that_change_make_no_steps_until_decided_again():
     g, = s.groups
     for edge, level in ((("r0", "c1"), "DRAM"), (("r0", "c1"), "L2")):
         parts = set_connect(p, s, edge, level, C.machine).groups
-        assert not any(x.run or x.reuse for x in parts)
+        assert not any(x.run or x.reuses for x in parts)
         after = complete(p, set_connect(p, s, edge, level, C.machine), C)
         assert check_schedule(p, after, C) == []
     front = replace(g, computes=g.computes[:2], outputs=("r0",), anchor="c0")
     back = replace(g, computes=g.computes[2:])
     both = merged(p, front, back, "L1")
-    assert isinstance(both, Group) and not both.run and not both.reuse
+    assert isinstance(both, Group) and not both.run and not both.reuses
 
 
 def doubled(rows=40, columns=24):

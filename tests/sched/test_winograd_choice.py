@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.edits import with_tables
 from te_programs import Maker, ax, conv2d
 
 from aotc.oracle.evaluate import evaluate
@@ -165,7 +166,7 @@ def test_a_form_anchored_at_its_products_is_named():
     schedule = decide(program, TARGET, winograd=2)
     group = next(g for g in schedule.groups if "c0" in g.computes)
     products = next(c for c in group.computes if c.endswith("_m"))
-    bare = replace(group, anchor=products, ukernel={}, loops={}, tile={}, parallel=())
+    bare = with_tables(group, anchor=products, ukernel={}, loops={}, tile={}, parallel=())
     groups = tuple(bare if g is group else g for g in schedule.groups)
     done = complete(program, replace(schedule, groups=groups, layouts={}, buffers={}), TARGET)
     assert "nothing after c0 reads it" in "\n".join(check_schedule(program, done, TARGET))
@@ -176,9 +177,9 @@ def test_a_form_in_one_kernel_with_what_it_reads_is_one_work_item():
     program = net(14, 64)
     schedule = decide(program, TARGET, winograd=2)
     source, form = (next(g for g in schedule.groups if c in g.computes) for c in ("t", "c0"))
-    bare = replace(form, computes=source.computes + form.computes, ukernel={}, loops={}, tile={},
-                   outputs=source.outputs + form.outputs, connect={**form.connect, "t": "L2"},
-                   parallel=())
+    bare = with_tables(form, computes=source.computes + form.computes, ukernel={}, loops={},
+                       tile={}, outputs=source.outputs + form.outputs,
+                       connect={**form.connect, "t": "L2"}, parallel=())
     groups = tuple(bare if g is form else g for g in schedule.groups if g is not source)
     done = complete(program, replace(schedule, groups=groups, layouts={}, buffers={}), TARGET)
     assert not check_schedule(program, done, TARGET)

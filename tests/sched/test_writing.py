@@ -14,7 +14,8 @@ import aotc
 from aotc.emit.bundle.variants import EMITTERS
 from aotc.errors import ScheduleError, ToolchainError
 from aotc.ir.expr import Cast, Const, Sym, checked
-from aotc.ir.schedule import CHOICES, Schedule
+from aotc.ir.schedule import Schedule
+from aotc.ir.stage_choice import TEXTS
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.passes.rewrites import apply_rewrites
@@ -160,11 +161,9 @@ def edited(program, choices, target=V3):
     them is chosen again."""
     schedule = decide(program, target)
     for g in schedule.groups:
-        for stage in g.ukernel:
-            loops = {s: {k: v for k, v in c.items() if s != stage or k not in CHOICES}
-                     for s, c in g.loops.items()}
-            loops[stage] = loops.get(stage, {}) | choices
-            groups = tuple(replace(g, loops=loops) if x is g else x for x in schedule.groups)
+        for stage in g.rows:
+            new = g.choices | {stage: g.choices[stage].bare.with_said(choices)}
+            groups = tuple(replace(g, choices=new) if x is g else x for x in schedule.groups)
             new = Schedule.from_json(replace(schedule, groups=groups).to_json())
             new = complete(program, new, target)
             if not check_schedule(program, new, target):
@@ -174,7 +173,7 @@ def edited(program, choices, target=V3):
 
 def said(schedule, key):
     """What stages say of a choice."""
-    return {x[key] for g in schedule.groups for x in g.loops.values() if key in x}
+    return {x.said[key] for g in schedule.groups for x in g.choices.values() if key in x.said}
 
 
 def text(program, schedule, target=V3):
@@ -212,16 +211,15 @@ def test_a_decided_schedule_says_every_choice_and_lowering_makes_none(program, c
         assert value in said(other, key) and said(decided, key)
         for schedule in (decided, other):
             assert said(Schedule.from_json(schedule.to_json()), key) == said(schedule, key)
-        less = replace(decided, groups=tuple(replace(g, loops={
-            s: {k: v for k, v in c.items() if k != key} for s, c in g.loops.items()})
-            for g in decided.groups))
+        less = replace(decided, groups=tuple(
+            g.saying(lambda c, key=key: c.with_said({key: None})) for g in decided.groups))
         with pytest.raises(ScheduleError, match=f"has no choice of '{key}'.*complete"):
             lower(program, less, target)
         assert complete(program, less, target).groups == decided.groups
     assert choose_writing(program, other, target) == other
     assert said(only_said(program, other, target), next(iter(choices)))
     bare = only_said(program, decided, target)
-    assert not any(k in CHOICES for g in bare.groups for c in g.loops.values() for k in c)
+    assert not any(c.text.said for g in bare.groups for c in g.choices.values())
 
 
 def test_stages_stand_apart_or_not():
@@ -238,24 +236,25 @@ def test_stages_stand_apart_or_not():
     assert one - other == 1
 
 
-@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("choice", TEXTS)
 def test_other_values_are_refused(choice):
     known = [(p, c, V3) for p, c in (*EDITS, (product(40), {"apart": 1}))] + OTHERS
     program, good, target = next(x for x in known if choice in x[1])
     _, schedule = edited(program, good, target)
     for wrong in ("sideways", -1, 1 << 30):
-        bad = replace(schedule, groups=tuple(replace(g, loops={
-            s: {k: wrong if k == choice else v for k, v in x.items()} for s, x in g.loops.items()})
+        bad = replace(schedule, groups=tuple(g.saying(
+            lambda c, wrong=wrong: c.with_said({choice: wrong}) if choice in c.said else c)
             for g in schedule.groups))
         faults = check_schedule(program, bad, target)
-        assert any(f"{choice} {wrong!r}; choose " in f for f in faults)
+        wanted = rf"{choice} {wrong!r}; (choose|contraction_\S+ takes) "
+        assert any(re.search(wanted, f) for f in faults)
 
 
 def test_completing_keeps_what_was_said():
     program = product(40)
     _, after = edited(program, {"order": "rows"})
     again = complete(program, after, V3)
-    assert any("rows" in x.values() for g in again.groups for x in g.loops.values())
+    assert any(x.order == "rows" for g in again.groups for x in g.choices.values())
 
 
 @pytest.mark.parametrize("program, choices, target", OTHERS,
@@ -297,8 +296,7 @@ def test_an_edited_schedule_is_verified_on_the_simulator(tmp_path, simulator):
     bundle = aotc.compile(model, tmp_path / "b", target=GPU.name).path
     schedule = Schedule.from_json((bundle / "schedule.json").read_text())
     group, = schedule.groups
-    (stage, loops), = group.loops.items()
-    edit = replace(group, loops={stage: loops | {"stages": 2}})
+    edit = group.saying(lambda c: replace(c, stages=2))
     file.write_text(replace(schedule, groups=(edit,)).to_json())
     results = verify(model, target=GPU.name, simulate=True, schedule=file, report=str)
     assert len(results) == 2 and all(match.ok for _, match in results)
@@ -329,9 +327,7 @@ def with_choices(program, choices, target):
     """The decided Schedule of a Program of one stage, which says the choices."""
     schedule = decide(program, target)
     group, = schedule.groups
-    stage, = group.ukernel
-    loops = {stage: group.loops[stage] | choices}
-    return replace(schedule, groups=(replace(group, loops=loops),))
+    return replace(schedule, groups=(group.saying(lambda c: c.with_said(choices)),))
 
 
 def test_choices_of_other_machines_and_teams_that_do_not_fit_are_refused():
@@ -343,8 +339,9 @@ def test_choices_of_other_machines_and_teams_that_do_not_fit_are_refused():
             (product(40), {"stages": 1}, "stages 1; contraction_f32_.* takes 2 to 8"),
             (halves(), {"a_fetch": "copy"}, "a_fetch 'copy'; contraction_f16_.* takes value")):
         schedule = decide(program, GPU)
-        wide = replace(schedule, groups=tuple(replace(g, loops={s: c | choices for s, c in (
-            g.loops.items()) if c}) for g in schedule.groups))
+        wide = replace(schedule, groups=tuple(g.saying(
+            lambda c, choices=choices: c.with_said(choices) if c.said else c)
+            for g in schedule.groups))
         assert any(re.search(fault, f) for f in check_schedule(program, wide, GPU))
     for choices in ({"a_width": 4}, {"a_width": 2}, {"b_width": 4, "b_along": "sum"}):
         with pytest.raises(ScheduleError, match="; choose ._fetch copy, ._width 1"

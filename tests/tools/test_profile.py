@@ -137,5 +137,5 @@ def test_every_group_is_explained(model, target):
     assert [name for name, _ in rows] == [k.name for k in work.plan.kernels]
     text = "\n".join(line for _, lines in rows for line in lines)
     schedules = [work.schedule, *(b for bodies in work.schedule.regions.values() for b in bodies)]
-    assert all(r in text for s in schedules for g in s.groups for r in g.ukernel.values())
+    assert all(r in text for s in schedules for g in s.groups for r in g.rows.values())
     assert all(n in text for k in work.plan.kernels for n in k.origin)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from aotc.ir.schedule import Schedule, code_of, without_writing
+from aotc.ir.schedule import Schedule, code_of
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.sched.dynamic.predict import Prices
@@ -44,7 +44,7 @@ class Told:
 
 def code(group):
     """That of what is decided before how statements are written."""
-    return code_of(without_writing(group))
+    return code_of(group.bare)
 
 
 def codes(schedule):

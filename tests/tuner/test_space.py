@@ -10,7 +10,8 @@ from tuner_models import convolutions, scheduled
 
 from aotc.ir.expr import Cast, Const, checked
 from aotc.ir.layout import Layout, Reorder
-from aotc.ir.schedule import LOOKUPS, Schedule
+from aotc.ir.schedule import Schedule
+from aotc.ir.stage_choice import FIELDS
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.sched import check_schedule, decide
@@ -34,7 +35,7 @@ def test_the_base_point_is_the_untuned_group(work):
     for s in _sites(work):
         found = Space(s, untuned_form(s), work.target).candidate({})
         assert [g.tile for g in found.groups] == [g.tile for g in s.groups]
-        assert [g.loops for g in found.groups] == [g.loops for g in s.groups]
+        assert [g.choices for g in found.groups] == [g.choices for g in s.groups]
         assert found.layouts == s.layouts and found.point == ("", ())
 
 
@@ -138,4 +139,5 @@ def test_rows_to_look_up_are_a_knob_where_data_says_places():
     for site in sites(program, schedule, target)[1]:
         space = Space(site, untuned_form(site), target)
         offered[site.computes] = {k.name.rpartition(".")[2] for k in space.knobs}
-    assert set(LOOKUPS) <= offered["y",] and not offered["z",].intersection(LOOKUPS)
+    lookups = {name for name, f in FIELDS.items() if f.metadata["where"] == "lookups"}
+    assert lookups <= offered["y",] and not offered["z",] & lookups

@@ -19,7 +19,7 @@ def loops_share(program, schedule):
             n = estimate(flops(program.producer[name]))
             total += n
             # a compute inlined into a stage runs in that stage's row
-            rows = {group.ukernel[name]} if name in group.ukernel else set(group.ukernel.values())
+            rows = {group.rows[name]} if name in group.rows else set(group.rows.values())
             slow += n if "loops" in rows else 0
     return slow / total
 

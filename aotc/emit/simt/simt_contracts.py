@@ -75,12 +75,12 @@ def contract_lines(c: Contract, env: BlockEnv, names: Names, template: Template,
         raise UnsupportedError(f"{c.row}: a sum over {kc} terms; at most 2^31 fit")
     row_before, rows, _, row_extents = flat_count(c.m, names)
     tm, tn = row.shared.thread
-    single = "a_fetch" not in dict(c.writing)  # a row whose threads read both operands in place
+    single = c.writing.a_fetch is None  # a row whose threads read both operands in place
     text = template.render(
-        **dict(c.writing), mr=row.tile.mr, nr=row.tile.nr, tm=tm, tn=tn, bk=row.steps,
+        **c.writing.said, mr=row.tile.mr, nr=row.tile.nr, tm=tm, tn=tn, bk=row.steps,
         teams=row.shared.teams, threads=threads, part=c.part // row.steps, base=base,
         rows=_signed(rows),
-        row_before=row_before, again=c.again, last_stage=int(dict(c.writing).get("stages", 1)) - 1,
+        row_before=row_before, again=c.again, last_stage=(c.writing.stages or 1) - 1,
         n_lo=c_index(c.n.lo, 0), n_hi=c_index(c.n.hi, 12), kc=_int(kc), taps=_int(simplify(taps)),
         lane=c.n.axis.name, table=_table(c, env, names, row_extents) if not flat else None,
         tap_rows=_times(str(upper(simplify(taps)))),
@@ -203,7 +203,7 @@ def _expression(c: Contract, which: str, value: Expr, rule: str, digits: Sequenc
 
 def _fetched(c: Contract, which: str) -> dict[str, Any]:
     """How operand ``which``, "a" or "b", is fetched, as the Plan says."""
-    said = dict(c.writing)
+    said = c.writing.said
     return {"copy": said[f"{which}_fetch"] == "copy", "vector": said[f"{which}_width"],
             "along_k": said[f"{which}_along"] == "sum"}
 

@@ -30,7 +30,7 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.polynomial import p_const
+from aotc.ir.indices.polynomial import p_const
 from aotc.ir.program import Buffer, Compute, Step
 from aotc.ir.simplify import simplify, to_poly, upper
 

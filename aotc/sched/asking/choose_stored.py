@@ -98,7 +98,7 @@ def _regrouped(program: Program, made: Program, groups: Sequence[Group],
             {new: g.connect[source]} if source in g.connect else {})
         outputs = tuple(new if not copied and o == source else o for o in g.outputs)
         found[name] = replace(g, computes=computes, outputs=outputs, tile={}, parallel=(), run={},
-                              reuse={}, connect={**g.connect, **connect})
+                              connect={**g.connect, **connect}).with_reuses({})
     return tuple(found.values())
 
 

@@ -18,10 +18,10 @@ def lanes_across(program: Program, target: Target, group: Group, anchor: Stage,
     free number of elements apart along it, as planes of an image do: that may be a multiple of a
     page, which puts all their lines into one set of a cache.  Nearly equal parts, of fewer lines
     than a set holds; {} where all of them are."""
-    loops = group.loops.get(anchor.name, {})
-    axis = next((a for a in anchor.axes if a.name == loops.get("lanes")), None)
-    if axis is None or anchor.fold != "none" or "block" in loops:  # blocks are stored by lines
-        return {}
+    choice = group.choice(anchor.name)
+    axis = next((a for a in anchor.axes if a.name == choice.lanes), None)
+    if axis is None or anchor.fold != "none" or choice.block:
+        return {}  # blocks are stored by lines
     steps = [stride(offset_of(o.index, program.shape(o.buffer), layouts.get(o.buffer)), axis)
              for o in anchor.outputs if o.buffer in group.outputs]
     if not any(isinstance(n, Sym) for s in steps if s is not None for n in walk(s)):

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from aotc.ir.category import factor_pairs
 from aotc.ir.expr import loads
+from aotc.ir.indices.remap import invert_map
 from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.program import Compute, Program
 from aotc.ir.read_boxes import reads_once
-from aotc.ir.remap import invert_map
 from aotc.ir.schedule import REGISTER, Group
 from aotc.ir.simplify import simplify
 from aotc.sched.model.stages import expand, group_stages, tree_size

@@ -8,6 +8,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.layout import LayoutJson
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
+from aotc.ir.stage_choice import StageChoice
 from aotc.sched.cost.in_place_cost import in_place_seconds
 from aotc.sched.lowering.lower_copies import item_boxes
 from aotc.sched.lowering.open_group import opened
@@ -68,12 +69,11 @@ def _chosen(program: Program, target: Target, group: Group, schedule: Schedule) 
 def _without(group: Group, lost: Sequence[str]) -> Group:
     """The group with shorter slices of the sums of ``lost``, whose operands do not all fit; where
     one has none, without units for those, whose boxes are then as long as the sums."""
-    steps = {s: {k: n // 2 for k, n in group.split.get(s, {}).items()} for s in lost}
+    steps = {s: {k: n // 2 for k, n in group.choice(s).split.items()} for s in lost}
     if all(x and min(x.values()) for x in steps.values()):
-        return replace(group, split=group.split | steps)
-    return replace(group, ukernel=group.ukernel | dict.fromkeys(lost, "loops"),
-                   loops=group.loops | {s: {} for s in lost},
-                   split={s: x for s, x in group.split.items() if s not in lost})
+        return group.with_splits(group.splits | steps)
+    return replace(group, choices=group.choices | {
+        s: StageChoice("loops", reuse=group.choice(s).reuse) for s in lost})
 
 
 __all__ = ["choose_copies"]

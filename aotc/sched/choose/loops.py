@@ -18,7 +18,8 @@ from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, axes_of, loads
 from aotc.ir.layout import Layout, Movement, Pad, Reorder, Split
 from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.program import Compute, Program, static_shape
-from aotc.ir.schedule import Group, Loops
+from aotc.ir.schedule import Group
+from aotc.ir.stage_choice import UNSAID, StageChoice
 from aotc.passes.layout_rule import laid_out
 from aotc.sched.choose.divided import digit_choice
 from aotc.sched.choose.single_row import single_row_choice
@@ -43,7 +44,7 @@ from aotc.target.kernel_rows import KernelRow, NestRow
 
 R = TypeVar("R")
 Wanted = tuple[Load, tuple[int, ...], frozenset[int]]  # as ``_contraction_inputs`` says
-PLAIN: tuple[str, Loops] = ("loops", {})
+PLAIN = StageChoice("loops")
 
 
 class Choices:
@@ -94,7 +95,7 @@ def called_buffers(program: Program) -> set[str]:
 def choose_loops(program: Program, target: Target, groups: Sequence[Group],
                  given: Mapping[str, Layout] | None = None
                 ) -> tuple[tuple[Group, ...], dict[str, Layout]]:
-    """(groups with ukernel and loops filled, layouts by buffer).  given: {buffer: Layout} that are
+    """(groups with the rows of their stages, layouts by buffer).  given: {buffer: Layout} that are
     settled already."""
     c = Choices(program, target, groups, given or {})
     c.wanted |= _contraction_inputs(c)
@@ -103,13 +104,14 @@ def choose_loops(program: Program, target: Target, groups: Sequence[Group],
             c.once("stored", s, partial(_stored, c, s))
     done = []
     for g in groups:
-        rows, loops = {}, {}
+        found = {}
         for s in c.stages[g.name]:
             how, find = ("anchor", _anchor_choice) if g.anchor in s.computes else (
                 "choice", _stage_choice)
-            rows[s.name], found = c.once(how, s, partial(find, c, s))
-            loops[s.name] = dict(found)
-        done.append(replace(g, ukernel=rows, loops=loops))
+            found[s.name] = c.once(how, s, partial(find, c, s))
+        done.append(replace(g, choices=found | {
+            s: replace(found.get(s, UNSAID), split=old.split, reuse=old.reuse)
+            for s, old in g.choices.items() if old.split or old.reuse}))
     layouts = {b: lay for b, lay in c.layouts.items() if not lay.is_identity}
     return tuple(done), layouts
 
@@ -257,25 +259,25 @@ def _nest_lane(c, s, f):
     return None
 
 
-def _anchor_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
-    """(row, loops) of a stage whose axes are those of the group's tile."""
+def _anchor_choice(c: Choices, s: Stage) -> StageChoice:
+    """The choice of a stage whose axes are those of the group's tile."""
     return digit_choice(c, s, _plain_choice(c, s))
 
 
-def _stage_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
-    """(row, loops) of another stage.  Digits are for moves that would have no lanes: their axis
+def _stage_choice(c: Choices, s: Stage) -> StageChoice:
+    """The choice of another stage.  Digits are for moves that would have no lanes: their axis
     must be whole in every work item."""
     plain = _plain_choice(c, s)
     return digit_choice(c, s, plain) if plain == PLAIN and stage_category(s) == "move" else plain
 
 
-def _plain_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
+def _plain_choice(c: Choices, s: Stage) -> StageChoice:
     kind = stage_category(s)
     lane = _lane_axis(c, s)
     if s.name in c.lanes:
         rows = c.target.rows("transform")
         whole = bool(rows) and all(o.value.dtype in rows[0].stored for o in s.outputs)
-        return (rows[0].name, {"lanes": lane.name}) if whole else ("loops", {})
+        return StageChoice(rows[0].name, lane.name) if whole else PLAIN
     if kind == "contraction":
         f = contraction_factors(c.program, s)
         unit = next(iter(c.target.units), None)
@@ -284,9 +286,9 @@ def _plain_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
             if found is not None:
                 return found
         elif f is not None and lane in f.n and _f32_rows(c.target):
-            row, loops = _contraction_choice(c, s, lane)
-            alone = single_row_choice(c, s, f) if loops["b"] == "packed" else None
-            return alone or (row, loops)
+            choice = _contraction_choice(c, s, lane)
+            alone = single_row_choice(c, s, f) if choice.b == "packed" else None
+            return alone or choice
         kind = "window"
     if kind == "dot":
         return dot_choice(c, s)
@@ -299,9 +301,9 @@ def _plain_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
     if kind == "window":
         block = window_block(s, lane, c.target.tuning.window_taps)
         if block is not None and c.target.rows(kind)[0].block > 1:
-            return c.target.rows(kind)[0].name, {"lanes": lane.name, "block": block[0].name}
-        return c.target.rows(kind)[-1].name, {"lanes": lane.name}
-    return c.target.rows(kind)[0].name, {"lanes": lane.name}
+            return StageChoice(c.target.rows(kind)[0].name, lane.name, block=block[0].name)
+        return StageChoice(c.target.rows(kind)[-1].name, lane.name)
+    return StageChoice(c.target.rows(kind)[0].name, lane.name)
 
 
 def lane_nest(rows: Sequence[KernelRow], s: Stage) -> bool:
@@ -353,7 +355,7 @@ def _contraction_choice(c, s, lane):
             fitting = fitting if m == 1 or not several else several
             row = min(fitting, key=lambda u: row_waste(u, m, n, c.target.tuning))
             b_mode = "panel"
-    return row.name, {"lanes": lane.name, "k": k.name, "a": a_mode, "b": b_mode}
+    return StageChoice(row.name, lane.name, k.name, a_mode, b_mode)
 
 
 def _f32_rows(target):

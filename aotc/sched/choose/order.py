@@ -27,7 +27,7 @@ def order_items(program: Program, machine: Machine, group: Group) -> Group:
     cut = {a: n for a, n in counts.items() if n > 1}
     if len(cut) < 2:
         return group
-    lanes = {x.get("lanes") for x in group.loops.values()}
+    lanes = {c.lanes for c in group.choices.values()}
     cost = {a: fetched_bytes(model, machine, group.tile, cut, a) for a in cut}
     least = machine.tuning.same_order * min(cost.values())
     first = min((a for a in cut if cost[a] <= least), key=lambda a: a in lanes)

@@ -95,7 +95,7 @@ def with_run(program: Program, group: Group, run: NamedRun | None) -> Group:
         return group
     (axis, extent), slide = run
     stages = group_stages(program, group)
-    return replace(group, run={axis: extent}, reuse={stages[i].name: "slide" for i in slide})
+    return replace(group, run={axis: extent}).with_reuses({stages[i].name: "slide" for i in slide})
 
 
 __all__ = ["Run", "best_run", "with_run"]

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 from aotc.ir.access import is_unit
 from aotc.ir.category import Factors
 from aotc.ir.expr import Const, Load
-from aotc.ir.schedule import Loops
+from aotc.ir.stage_choice import StageChoice
 from aotc.sched.model.stages import Stage
 
 if TYPE_CHECKING:
     from aotc.sched.choose.loops import Choices
 
 
-def single_row_choice(c: "Choices", s: Stage, f: Factors) -> tuple[str, Loops] | None:
-    """(row, loops) of a contraction whose lane operand would be packed for one row of the other: a
+def single_row_choice(c: "Choices", s: Stage, f: Factors) -> StageChoice | None:
+    """The choice of a contraction whose lane operand would be packed for one row of the other: a
     fold with lanes along the sum reads both where they lie, once, as a query does with a cache of
     keys.  None where packing may serve several rows, or lanes would not fill."""
     rows = c.target.rows("window")
@@ -29,4 +29,4 @@ def single_row_choice(c: "Choices", s: Stage, f: Factors) -> tuple[str, Loops] |
         if not isinstance(factor, Load) or factor.dtype != "f32" or not is_unit(
                 c.offset(factor), k):
             return None
-    return rows[-1].name, {"lanes": k.name}
+    return StageChoice(rows[-1].name, k.name)

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 
 from aotc.ir.category import Factors
 from aotc.ir.expr import Axis, Binary, Const, Load, walk
-from aotc.ir.schedule import Group, Loops
+from aotc.ir.schedule import Group
+from aotc.ir.stage_choice import StageChoice
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage
 from aotc.sched.model.tile_model import Widths
@@ -27,29 +28,29 @@ Sliced = tuple[int, int, dict[str, int]]  # rows and columns of a work item, {ax
 TRIED = ((2, 2, 2), (1, 2, 2), (4, 2, 2), (2, 1, 2), (2, 4, 2), (2, 2, 1), (2, 2, 4), (2, 2, 8))
 
 
-def sliceable(target: Target, row: ProductRow, loops: Loops, f: Factors) -> bool:
+def sliceable(target: Target, row: ProductRow, choice: StageChoice, f: Factors) -> bool:
     """True if a contraction's row, operands and sum allow slices: rows read in place, panels or
     columns in place, static reduction axes, vectors of a fixed length."""
     return (target.part_loads and row.in_floats and row.tile.mr > 1
-            and loops.get("a") == "rows"
-            and (loops.get("b") == "panel" or loops.get("b") == "direct" and not tap_axes(f, loops))
+            and choice.a == "rows"
+            and (choice.b == "panel" or choice.b == "direct" and not tap_axes(f, choice))
             and all(isinstance(r.extent, Const) for r in f.k))
 
 
-def slice_candidates(target: Target, row: ProductRow, loops: Loops, f: Factors,
+def slice_candidates(target: Target, row: ProductRow, choice: StageChoice, f: Factors,
                      lane: Axis) -> list[Sliced]:
     """Ways to run a product's sum in slices; [] where it cannot be sliced or is short.  The first
     is what usually fits; others are smaller and larger, but where panels are expanded, of which
     whole groups are in scratch at a time."""
     tuning = target.tuning
     k = estimate_volume(a.extent for a in f.k)
-    if not sliceable(target, row, loops, f) or k < 2 * tuning.slice_steps:
+    if not sliceable(target, row, choice, f) or k < 2 * tuning.slice_steps:
         return []
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     mr, nr = row.tile.mr, row.tile.nr
     expanded = row.expands_panels
     group, most = (group_steps(f), tuning.expanded_rows) if expanded else (1, tuning.slice_rows)
-    usual = tuning.slice_steps if loops["b"] == "panel" else tuning.slice_in_place
+    usual = tuning.slice_steps if choice.b == "panel" else tuning.slice_in_place
     found: dict[tuple[int, int, int], None] = {}
     for halves in TRIED[:1] if expanded else TRIED:
         steps, rows, panels = (max(1, x * of // 2) for x, of in zip(
@@ -57,13 +58,14 @@ def slice_candidates(target: Target, row: ProductRow, loops: Loops, f: Factors,
         rows = -(-min(m, rows) // mr) * mr
         panels = balanced(-(-n // nr), panels, target.machine.workers, -(-m // rows))
         steps = min(steps + -steps % group, next(
-            estimate(a.extent) for a in f.k if a.name == loops["k"]))
+            estimate(a.extent) for a in f.k if a.name == choice.k))
         found[rows, panels * nr, steps] = None
-    taps = dict.fromkeys(tap_axes(f, loops), 1)
-    return [(rows, columns, taps | {loops["k"]: steps}) for rows, columns, steps in found]
+    taps = dict.fromkeys(tap_axes(f, choice), 1)
+    return [(rows, columns, taps | {choice.k: steps}) for rows, columns, steps in found]
 
 
-def leaves_cache(target: Target, row: ProductRow, loops: Loops, f: Factors, lane: Axis) -> bool:
+def leaves_cache(target: Target, row: ProductRow, choice: StageChoice, f: Factors,
+                 lane: Axis) -> bool:
     """True if what the whole sum of a product reads again hardly stays in a worker's cache until
     then, neither weights nor rows, or a window's panel beside rows enough to read it from there:
     the search begins with slices then, and else with the whole sum."""
@@ -71,7 +73,7 @@ def leaves_cache(target: Target, row: ProductRow, loops: Loops, f: Factors, lane
     m, k = (estimate_volume(a.extent for a in axes) for axes in (f.m, f.k))
     if 4 * k * estimate(lane.extent) <= 2 * level.capacity:
         return False
-    if tap_axes(f, loops):
+    if tap_axes(f, choice):
         return 4 * k * row.tile.nr > level.capacity * level.usable and m >= 4 * row.tile.mr
     return 4 * k * m > level.capacity // 2
 
@@ -87,9 +89,9 @@ def group_steps(f: Factors) -> int:
     return int(found[0].value)
 
 
-def tap_axes(f: Factors, loops: Loops) -> list[str]:
+def tap_axes(f: Factors, choice: StageChoice) -> list[str]:
     """Names of a sum's axes around the innermost one that are no single step."""
-    return [r.name for r in f.k if r.extent != Const(1) and r.name != loops["k"]]
+    return [r.name for r in f.k if r.extent != Const(1) and r.name != choice.k]
 
 
 def balanced(panels: int, most: int, workers: int, blocks: int = 1) -> int:
@@ -116,25 +118,26 @@ def _per_item(panels: int, most: int) -> Iterator[int]:
 def slice_faults(target: Target, g: Group, s: Stage, f: Factors | None,
                  row: ProductRow) -> list[str]:
     """What is wrong with the Group's ``split`` of stage ``s``, a contraction with Factors ``f``."""
-    split, loops = g.split.get(s.name), g.loops.get(s.name, {})
+    choice = g.choice(s.name)
+    split = choice.split
     if not split:
         return []
     where = f"group {g.name}: split of {s.name}"
     if row.unit:
-        return [f"{where}: {x}" for x in unit_slice_faults(g, s, loops, f)]
-    if f is None or not sliceable(target, row, loops, f):
+        return [f"{where}: {x}" for x in unit_slice_faults(g, s, choice, f)]
+    if f is None or not sliceable(target, row, choice, f):
         return [f"{where}: sums run in slices where a contraction reads rows, and panels or "
                 "columns, with static reduction axes, on vectors of a fixed length; remove it"]
-    taps = tap_axes(f, loops)
+    taps = tap_axes(f, choice)
     wrong = [a for a, n in split.items() if not isinstance(n, int) or n < 1
-             or a != loops["k"] and (a not in taps or n > 1)]
-    choose = f"choose {loops['k']} and a positive number of steps" + "".join(
+             or a != choice.k and (a not in taps or n > 1)]
+    choose = f"choose {choice.k} and a positive number of steps" + "".join(
         f", {t} by 1" for t in taps)
-    if row.expands_panels and not wrong and split.get(loops["k"], 0) % group_steps(f):
-        return [f"{where}: {loops['k']!r} by {split[loops['k']]!r}; choose a multiple of "
+    if row.expands_panels and not wrong and split.get(choice.k, 0) % group_steps(f):
+        return [f"{where}: {choice.k or None!r} by {split[choice.k]!r}; choose a multiple of "
                 f"{group_steps(f)}, whole groups"]
     return [f"{where}: {a!r} by {split[a]!r}; {choose}" for a in wrong] or [
-        f"{where}: {a!r} is missing; {choose}" for a in sorted({*taps, loops["k"]} - set(split))]
+        f"{where}: {a!r} is missing; {choose}" for a in sorted({*taps, choice.k} - set(split))]
 
 
 def streamed_fold(machine: Machine, s: Stage) -> dict[str, Widths]:

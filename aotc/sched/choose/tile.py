@@ -17,7 +17,8 @@ from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program, static_shape
-from aotc.ir.schedule import Group, Loops
+from aotc.ir.schedule import Group
+from aotc.ir.stage_choice import StageChoice
 from aotc.sched.choose.fitted import fitted_tile
 from aotc.sched.choose.order import order_items
 from aotc.sched.choose.slices import balanced, leaves_cache, slice_candidates
@@ -50,7 +51,7 @@ def choose_threads(target: Target, groups: Sequence[Group]) -> tuple[Group, ...]
     micro-kernels need, else as many as the machine says."""
     known = {u.name: u.threads for u in target.ukernels}
     return tuple(g if g.threads else replace(g, threads=max(
-        (known.get(u, 0) for u in g.ukernel.values()), default=0) or target.machine.threads)
+        (known.get(u, 0) for u in g.rows.values()), default=0) or target.machine.threads)
         for g in groups)
 
 
@@ -64,7 +65,7 @@ def _tiled(program, target, g, layouts):
         tile = slab_tile(program, target, g, stages, anchor, layouts)
     elif len(stages) > 1:
         tile = {}  # one work item: tiles of several stages are chosen with the group
-    elif target.row(g.ukernel[anchor.name]).category in PRODUCTS:
+    elif target.row(g.choices[anchor.name].row).category in PRODUCTS:
         tile, split = _cheapest(program, target, g, layouts, _product_tiles(
             program, target, g, anchor))
         if not split:
@@ -78,9 +79,9 @@ def _tiled(program, target, g, layouts):
         tile, split = found or (
             fitted_tile(model, target.machine, {}, packed=packed) or tile, split)
     tile = {a.name: tile[a.name] for a in anchor.axes if a.name in tile}
-    if g.split or g.parallel:  # work items that are settled already keep their own
-        split = g.split
-    g = replace(g, tile=tile, parallel=tuple(tile), split=split)
+    if g.splits or g.parallel:  # work items that are settled already keep their own
+        split = g.splits
+    g = replace(g.with_splits(split), tile=tile, parallel=tuple(tile))
     return g if split else order_items(program, target.machine, g)
 
 
@@ -92,9 +93,9 @@ def even(extent: int, tile: int) -> int:
 
 def _stores_across(program, target, g, anchor, layouts):
     """True if the lanes of a map lie far apart in its first output: a transposition."""
-    lane = next((a for a in anchor.axes if a.name == g.loops.get(anchor.name, {}).get("lanes")),
+    lane = next((a for a in anchor.axes if a.name == g.choice(anchor.name).lanes),
                 None)
-    if lane is None or anchor.raxes or "block" in g.loops[anchor.name]:
+    if lane is None or anchor.raxes or g.choices[anchor.name].block:
         return False
     o = anchor.outputs[0]
     step = stride(offset_of(o.index, program.shape(o.buffer), layouts.get(o.buffer)), lane)
@@ -105,12 +106,12 @@ def _nest_tile(target, g, anchor, across=False):
     """Cut outer axes until a work item has about ``item_points`` points.  The axis whose neighbours
     a window computes together is cut into whole blocks.  across: one vector of lanes at a time, so
     that the few lines its elements go to stay in the cache until they are full."""
-    machine, loops = target.machine, g.loops.get(anchor.name, {})
-    lane, blocked = loops.get("lanes"), loops.get("block")
-    block = target.row(g.ukernel[anchor.name]).block
+    machine, choice = target.machine, g.choice(anchor.name)
+    lane, blocked = choice.lanes, choice.block
+    block = target.row(g.choices[anchor.name].row).block
     points = max(1, estimate_volume(a.extent for a in anchor.axes + anchor.raxes))
     tile = {}
-    axes = [a for a in anchor.axes if a.extent != Const(1) and a.name != loops.get("digits")]
+    axes = [a for a in anchor.axes if a.extent != Const(1) and a.name != choice.digits]
     order = [a for a in axes if a.name != lane] + [a for a in axes if a.name == lane]
     if across and target.lanes > 1:
         wide = next((a for a in axes if a.name == lane), None)  # none: a single lane
@@ -159,25 +160,26 @@ def _product_tiles(program, target, g, s):
     whole sums and of sliced ones, what hardly fits last; one alone where an extent is a symbol's,
     and where a work item is one register tile."""
     f = contraction_factors(program, s)
-    loops, row = g.loops[s.name], target.product_row(g.ukernel[s.name])
+    choice = g.choices[s.name]
+    row = target.product_row(choice.row)
     mr, grow = row.tile.mr, target.tuning.symbols_grow
-    lane = next(a for a in f.n if a.name == loops["lanes"])
+    lane = next(a for a in f.n if a.name == choice.lanes)
     outer = [a for a in s.axes if a != lane and a not in f.m]
     single = {a.name: 1 for a in outer if a.extent != Const(1)}
     sliced = [(single | {lane.name: columns} | _row_block(f.m, rows, mr, grow), {s.name: steps})
-              for rows, columns, steps in slice_candidates(target, row, loops, f, lane)]
+              for rows, columns, steps in slice_candidates(target, row, choice, f, lane)]
     whole = [] if row.expands_panels and sliced else [
         (single | cut | _row_block(f.m, rows, mr, grow), {}) for rows, cut in _whole_sums(
-            target, f, loops, row, lane, estimate_volume(a.extent for a in outer))]
-    kinds = [sliced, whole] if leaves_cache(target, row, loops, f, lane) else [whole, sliced]
+            target, f, choice, row, lane, estimate_volume(a.extent for a in outer))]
+    kinds = [sliced, whole] if leaves_cache(target, row, choice, f, lane) else [whole, sliced]
     kinds = [x for x in kinds if x]
     return kinds if all(isinstance(a.extent, Const) for a in s.axes) else [kinds[0][:1]]
 
 
-def _whole_sums(target, f, loops, row, lane, items):
+def _whole_sums(target, f, choice, row, lane, items):
     """[(rows, {lane: columns} if they are cut)] of work items of a product whose sum is not sliced;
     items: how many such products there are."""
-    rows, parts = _first_blocks(target, f, loops, row, lane, items)
+    rows, parts = _first_blocks(target, f, choice, row, lane, items)
     tried = [(rows, parts)]
     if target.machine.item_tiles > 1:
         tried += [(max(row.tile.mr, rows * up // down), max(1, parts * more // less))
@@ -199,7 +201,7 @@ def _worth(target, f, row, lane, items):
         1.0, row_rate(row, target.tuning))))
 
 
-def _first_blocks(target, f, loops, row, lane, items):
+def _first_blocks(target, f, choice, row, lane, items):
     """(rows of a work item, how many parts the columns are cut into) of so many products: where
     the search for a tile begins.  What is fitted here bounds that search and decides nothing but
     among tiles that cost alike."""
@@ -208,8 +210,8 @@ def _first_blocks(target, f, loops, row, lane, items):
     k = estimate_volume(a.extent for a in f.k)
     machine = target.machine
     want = -(-min(machine.items, _worth(target, f, row, lane, items)) // items)
-    unique = next(estimate(a.extent) for a in f.k if a.name == loops["k"]) \
-        if loops["a"] == "rows" else k
+    unique = next(estimate(a.extent) for a in f.k if a.name == choice.k) \
+        if choice.a == "rows" else k
     least, size = machine.item_tiles * mr, DTYPES[f.a.dtype].size
     rows = max(least, machine.near.capacity // 2 // (size * unique))
     tuning = target.tuning
@@ -217,13 +219,13 @@ def _first_blocks(target, f, loops, row, lane, items):
     rows = min(rows, max(least, pages * max(1, tuning.page // (4 * n))))
     if row.expands_panels:  # so does each expand them
         rows = max(rows, min(m, tuning.expanded_rows))
-    if loops["a"] == "rows" and loops["b"] == "packed":  # each block of rows packs columns again
+    if choice.a == "rows" and choice.b == "packed":  # each block of rows packs columns again
         rows = max(rows, m if m < 2 * tuning.packed_rows else tuning.packed_rows)
     panels = -(-n // nr)
     n_tiles = 1
     if -(-m // rows) < want:
         # else every column block would pack the rows again
-        if loops["a"] == "rows" or m <= least or row.shared is not None:
+        if choice.a == "rows" or m <= least or row.shared is not None:
             n_tiles = min(panels, -(-want // -(-m // rows)))
         rows = min(rows, max(least, -(-m * n_tiles // want)))
     return rows, n_tiles
@@ -239,8 +241,8 @@ def _shared_columns(program: Program, target: Target, group: Group, stage: Stage
     if machine.workers == 1 or machine.threads or machine.engines or sizes is None or prod(
             -(-n // tile.get(a.name, n)) for a, n in zip(stage.axes, sizes)) > 1:
         return tile
-    nr = target.product_row(group.ukernel[stage.name]).tile.nr
-    lane = next(a for a in stage.axes if a.name == group.loops[stage.name]["lanes"])
+    nr = target.product_row(group.choices[stage.name].row).tile.nr
+    lane = next(a for a in stage.axes if a.name == group.choices[stage.name].lanes)
     panels = -(-estimate(lane.extent) // nr)
     most = -(-panels // machine.workers)
     if most == panels:
@@ -257,11 +259,11 @@ def unit_tile(program: Program, target: Target, g: Group, s: Stage, model: Group
     take least time, of those with an item for each worker if there are some; what an item touches
     fits into scratch beside ``packed`` bytes, slice by slice of the sum where need be.  None if
     none does."""
-    f, loops = contraction_factors(program, s), g.loops[s.name]
-    row = target.product_row(g.ukernel[s.name])
+    f, choice = contraction_factors(program, s), g.choices[s.name]
+    row = target.product_row(choice.row)
     assert f is not None, s
-    machine, lane = target.machine, next(a for a in f.n if a.name == loops["lanes"])
-    k = next(r for r in f.k if r.name == loops["k"])
+    machine, lane = target.machine, next(a for a in f.n if a.name == choice.lanes)
+    k = next(r for r in f.k if r.name == choice.k)
     aligned = aligned_products([s], g, target)
     found: list[tuple[bool, float, int, int, dict[str, int], dict[str, dict[str, int]]]] = []
     for columns in _doubled(row.tile.nr, estimate(lane.extent)):
@@ -271,7 +273,7 @@ def unit_tile(program: Program, target: Target, g: Group, s: Stage, model: Group
                 f.m, rows, row.tile.mr, target.tuning.symbols_grow)
             item = model.variables(tile)
             sums = sum_elements(replace(g, tile=tile), f.m, lane, row)
-            steps = _steps(model, s, k, loops, tile, sums,
+            steps = _steps(model, s, k, choice, tile, sums,
                            machine.room(machine.near) - packed, cuts_evenly(f, k))
             if steps is not None:
                 slices = -(-estimate(k.extent) // steps)
@@ -295,7 +297,7 @@ def _doubled(first: int, last: int) -> list[int]:
     return [*out, last]
 
 
-def _steps(model: GroupModel, s: Stage, k: Axis, loops: Loops, tile: Mapping[str, int],
+def _steps(model: GroupModel, s: Stage, k: Axis, choice: StageChoice, tile: Mapping[str, int],
            sums: int, room: float, evenly: bool) -> int | None:
     """The most steps of the sum, all or a power of two (if its slices are boxes: ``evenly``), whose
     operands fit into ``room`` with ``sums`` and what else a work item touches; None if none do."""
@@ -303,7 +305,7 @@ def _steps(model: GroupModel, s: Stage, k: Axis, loops: Loops, tile: Mapping[str
     if _copied_bytes(model, model.variables(tile)) <= room:
         return whole
     if not evenly or f"{s.name}.{k.name}" not in model.axes or (
-            loops["a"] != "rows" or loops["b"] != "direct"):
+            choice.a != "rows" or choice.b != "direct"):
         return None
     room -= sums * DTYPES["f32"].size
     for steps in reversed(_doubled(1, whole)):

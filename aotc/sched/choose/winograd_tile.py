@@ -37,7 +37,7 @@ def slab_tile(program: Program, target: Target, group: Group, stages: Sequence[S
     if not sliding:  # smaller than a tile: one block
         return {a.name: 1 for a in lead if a.extent != Const(1)}
     products = next(s for s in stages if s.name not in transform_lanes(program))
-    row = target.row(group.ukernel[products.name])
+    row = target.row(group.choices[products.name].row)
     columns = row.tile.nr if isinstance(row, ProductRow) else target.lanes
     steps = {a.name: 1 for a in lead} | {sliding[0].name: blocks[sliding[0].name],
                                          lane.name: columns}

@@ -134,7 +134,7 @@ def _cuts(program: Program, schedule: Schedule, target: Target, g: Group, b: str
         made = replace(g, tile={a: tile[a] for a in order}, parallel=order, run={}, pipeline=0)
         if not more:
             yield made
-        elif len(more) == 1 and not g.split:
+        elif len(more) == 1 and not g.splits:
             whole = model.extents[model.axes.index(more[0])]
             yield replace(made, run={more[0]: whole})
             yield replace(made, run={more[0]: whole}, pipeline=2)

@@ -34,7 +34,7 @@ def choose_pipelines(program: Program, schedule: Schedule, target: Target) -> Sc
 def _chosen(program: Program, schedule: Schedule, target: Target, group: Group) -> Group:
     machine = target.machine
     outside = set(group.copies.values()) - {machine.scratch}
-    if not group.copies or outside or not group.tile or group.run or group.split or (
+    if not group.copies or outside or not group.tile or group.run or group.splits or (
             group.threads or not group_stages(program, group)):
         return group
     model = group_model(program, group)

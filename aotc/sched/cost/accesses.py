@@ -29,7 +29,8 @@ from aotc.ir.expr import (
 )
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
-from aotc.ir.schedule import Group, Loops
+from aotc.ir.schedule import Group
+from aotc.ir.stage_choice import StageChoice
 from aotc.ir.tile_statements import dot_step
 from aotc.passes.winograd import stages_of
 from aotc.sched.model.digit_stage import loop_stage
@@ -60,21 +61,21 @@ def access_costs(program: Program, target: Target, group: Group,
     were measured beside 0.0035 with 16 lanes)."""
     out, known = {}, target_memo(program, target)
     for s in group_stages(program, group):
-        row = target.row(group.ukernel[s.name])
-        key = "access", s, row.name, tuple(group.loops[s.name].items()), tuple(
+        choice = group.choices[s.name]
+        row = target.row(choice.row)
+        key = "access", s, row.name, tuple(choice.said.items()), tuple(
             [layouts.get(b) for b in s.buffers])
         if key in known:
             out[s.name] = known[key]
         elif row.category == "loops":
             out[s.name] = Extra(target.lanes ** 2)
         elif row.category == "transform":
-            out[s.name] = known[key] = transform_cost(program, target, s, group.loops[s.name],
-                                                      layouts)
+            out[s.name] = known[key] = transform_cost(program, target, s, choice, layouts)
         elif target.lanes == 1 and row.category in PRODUCTS:
-            out[s.name] = known[key] = Extra(packs=_packs(s, group.loops[s.name], COPY, COPY))
+            out[s.name] = known[key] = Extra(packs=_packs(s, choice, COPY, COPY))
         elif target.lanes > 1 and not target.machine.threads:
             out[s.name] = known[key] = vector_cost(program, target, loop_stage(
-                s, group.loops[s.name]), row, group.loops[s.name], layouts)
+                s, choice), row, choice, layouts)
     return out
 
 
@@ -83,31 +84,31 @@ def stage_kind(s: Stage) -> str:
     return category(s.axes, s.raxes, s.fold, s.body, tuple(o.value for o in s.outputs))
 
 
-def nest_cost(program: Program, target: Target, s: Stage, row: str, loops: Loops,
+def nest_cost(program: Program, target: Target, s: Stage, choice: StageChoice,
               layouts: Mapping[str, Layout]) -> int:
     """Additions that an element of a map takes on a row, in plain loops for what is loaded and
     stored."""
     tuning = target.tuning
-    if target.row(row).category == "loops":
+    if target.row(choice.row).category == "loops":
         accesses = len(s.loads()) + len(s.outputs)
         return tuning.moved if stage_kind(s) == "move" else tuning.apart * accesses
-    cost = vector_cost(program, target, s, target.row(row), loops, layouts).per_output
-    lane = next(a for a in s.axes if a.name == loops["lanes"])
-    for o in s.outputs if "block" not in loops else ():
+    cost = vector_cost(program, target, s, target.row(choice.row), choice, layouts).per_output
+    lane = next(a for a in s.axes if a.name == choice.lanes)
+    for o in s.outputs if not choice.block else ():
         step = stride(offset_of(o.index, program.shape(o.buffer), layouts.get(o.buffer)), lane)
         if isinstance(step, Const) and step.value and step.value % (tuning.page // 4) == 0:
             cost += tuning.page_conflict
     return cost
 
 
-def transform_cost(program: Program, target: Target, s: Stage, loops: Loops,
+def transform_cost(program: Program, target: Target, s: Stage, choice: StageChoice,
                    layouts: Mapping[str, Layout]) -> Extra:
     """The Extra of a transform of a Winograd form, which is written out in full: so many additions
     for each element that a tile has transformed, whole vectors of them along its lanes, and what
     is loaded or stored one by one."""
     of, tile = next((c, dict(t)) for rule, c, t in program.rewrites if rule == "winograd"
                     and s.name in (x.out for x in stages_of(program, c)))
-    lane = next(a for a in s.axes if a.name == loops["lanes"])
+    lane = next(a for a in s.axes if a.name == choice.lanes)
     each = target.tuning.winograd_transform[max(tile.values())]
     if s.name == of:  # its points are fewer than what is transformed, and the last tiles' are less
         blocks = prod(-(-estimate(a.extent) // tile[a.name]) for a in s.axes if a.name in tile)
@@ -130,10 +131,10 @@ def _apart(program: Program, layouts: Mapping[str, Layout], lane: Axis, buffer: 
     return not (isinstance(step, Const) and step.value in steps)
 
 
-def vector_cost(program: Program, target: Target, s: Stage, row: KernelRow, loops: Loops,
+def vector_cost(program: Program, target: Target, s: Stage, row: KernelRow, choice: StageChoice,
                 layouts: Mapping[str, Layout]) -> Extra:
     """The Extra of a stage whose ``row`` has its lanes along the axis that ``loops`` say."""
-    lane = next(a for a in s.axes + s.raxes if a.name == loops["lanes"])
+    lane = next(a for a in s.axes + s.raxes if a.name == choice.lanes)
 
     def apart(buffer, index, steps=target.lane_steps):
         return _apart(program, layouts, lane, buffer, index, steps)
@@ -154,21 +155,21 @@ def vector_cost(program: Program, target: Target, s: Stage, row: KernelRow, loop
     per_output += tuning.converted * _conversions(*(o.value for o in s.outputs))
     rows, columns = tuning.moved, tuning.packed
     if isinstance(row, ProductRow) and row.category == "dot":  # lanes hold several
-        if loops.get("a") == "packed":
-            rows = -(-rows // _side_by_side(program, s, loops, layouts))
+        if choice.a == "packed":
+            rows = -(-rows // _side_by_side(program, s, choice, layouts))
         columns = -(-columns // dot_step(row.a))
-    return Extra(1, per_point, per_output, _packs(s, loops, rows, columns))
+    return Extra(1, per_point, per_output, _packs(s, choice, rows, columns))
 
 
-def _side_by_side(program: Program, s: Stage, loops: Loops,
+def _side_by_side(program: Program, s: Stage, choice: StageChoice,
                   layouts: Mapping[str, Layout]) -> int:
     """Elements of a row of narrow numbers that are packed by one copy; 1 where each is computed."""
-    f = factors_for(s, loops["lanes"])
+    f = factors_for(s, choice.lanes)
     load = None if f is None else row_source(f.a)[0]
     if f is None or load is None:
         return 1
     place = offset_of(load.index, program.shape(load.buffer), layouts.get(load.buffer))
-    k = next(r for r in f.k if r.name == loops["k"])
+    k = next(r for r in f.k if r.name == choice.k)
     run = 1
     for r in (k, *reversed([r for r in f.k if r != k])):
         if stride(place, r) != Const(run):
@@ -196,16 +197,16 @@ def _placed(found: Iterable[Load], lane: Axis) -> int:
                for n in walk(*places))
 
 
-def _packs(s: Stage, loops: Loops, rows: int,
+def _packs(s: Stage, choice: StageChoice, rows: int,
            columns: int) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """``Extra.packs`` of a contraction, of so many additions an element: rows are packed for all
     columns of a work item, one element after the other, and columns for all its rows, vector by
     vector where they lie so."""
-    packed = [k for k in ("a", "b") if loops.get(k) == "packed"]
+    packed = [k for k, how in (("a", choice.a), ("b", choice.b)) if how == "packed"]
     if not packed:
         return ()
     f = next(f for f in factor_pairs(s.axes, s.raxes, s.fold, s.body)
-             if loops["lanes"] in (a.name for a in f.n))
+             if choice.lanes in [a.name for a in f.n])
     how = {"a": (rows, f.n), "b": (columns, f.m)}
     return tuple((how[k][0], tuple(a.name for a in how[k][1])) for k in packed)
 

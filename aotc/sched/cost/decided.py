@@ -8,7 +8,8 @@ from aotc.ir.category import PRODUCTS, Factors
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
-from aotc.ir.schedule import Group, Loops
+from aotc.ir.schedule import Group
+from aotc.ir.stage_choice import StageChoice
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.group_cost import Aligned, Cost, Free, group_cost
 from aotc.sched.cost.panel_cost import panel_levels
@@ -75,18 +76,18 @@ def decided_cost(model: GroupModel, stages: Sequence[Stage], group: Group, targe
 def aligned_products(stages: Sequence[Stage], group: Group, target: Target,
                      tails: Tails | None = None) -> tuple[Aligned, ...]:
     """How the products of a decided group lie on their rows."""
-    rows = [target.row(group.ukernel[s.name]) for s in stages]
+    rows = [target.row(group.choices[s.name].row) for s in stages]
     return tuple(_aligned(n, s, group, target, (tails or {}).get(s.name, ()))
                  for n, (s, row) in enumerate(zip(stages, rows))
                  if row.category in PRODUCTS)
 
 
 def _aligned(number: int, s: Stage, g: Group, target: Target, tails: tuple[int, ...]) -> Aligned:
-    lanes, row = g.loops[s.name]["lanes"], target.product_row(g.ukernel[s.name])
+    lanes, row = g.choices[s.name].lanes, target.product_row(g.choices[s.name].row)
     f = factors_for(s, lanes)
     assert f is not None, f"{s.name} is no contraction along {lanes}"
     return replace(_on_row(number, s, f, lanes, row, target), tails=tails,
-                   deep=_deep(s, g.loops[s.name], row))
+                   deep=_deep(s, g.choices[s.name], row))
 
 
 def _on_row(number: int, s: Stage, f: Factors, lanes: str, row: ProductRow,
@@ -101,10 +102,10 @@ def _on_row(number: int, s: Stage, f: Factors, lanes: str, row: ProductRow,
                    sizes=(rows, columns))
 
 
-def _deep(s: Stage, loops: Loops, row: ProductRow) -> float:
+def _deep(s: Stage, choice: StageChoice, row: ProductRow) -> float:
     """``Aligned.deep`` of a sum on a row: tap by tap where rows are read in place, else in one."""
     terms = estimate_volume(r.extent for r in s.raxes
-                            if loops.get("a") != "rows" or r.name == loops["k"])
+                            if choice.a != "rows" or r.name == choice.k)
     return -(-terms // row.steps) * row.steps / terms
 
 

@@ -70,8 +70,7 @@ def _decisions(program: Program, schedule: Schedule, group: Group) -> Hashable:
     """What is decided of a group besides its merges, without names of buffers."""
     stages = group_stages(program, group)
     buffers = [b for s in stages for b in s.buffers]
-    return str([(group.ukernel[s.name], group.loops.get(s.name), group.split.get(s.name),
-                 group.reuse.get(s.name)) for s in stages]), str((
+    return str([group.choice(s.name) for s in stages]), str((
                      group.tile, group.parallel, group.run,
                      [schedule.layouts.get(b) for b in buffers]))
 
@@ -106,7 +105,7 @@ def _ways(program: Program, target: Target, group: Group, calls: Sequence[Mappin
     outermost, and both."""
     stages = group_stages(program, group)
     anchor = next((s for s in stages if group.anchor in s.computes), None)
-    if anchor is None or group.split or not any(
+    if anchor is None or group.splits or not any(
             _leaves_idle(program, anchor, group, e, target.machine.workers) for e in calls):
         return
     steps = _steps(program, target, group, stages, anchor)
@@ -175,8 +174,8 @@ def _steps(program: Program, target: Target, group: Group, stages: Sequence[Stag
             steps[name] = lcm(steps.get(name, 1), n)
     products = aligned_products(stages, group, target)
     lane = transform_lanes(program).get(anchor.name)
-    lanes = lane.name if lane else group.loops[anchor.name].get("lanes")
-    if isinstance(lanes, str):
+    lanes = lane.name if lane else group.choices[anchor.name].lanes
+    if lanes:
         steps[lanes] = max((a.nr for a in products), default=target.tuning.lane_cut)
     for a in products:
         if stages[a.stage] is anchor and len(a.rows) == 1:

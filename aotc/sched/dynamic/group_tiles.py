@@ -72,7 +72,7 @@ def _voted(table: Sequence[Sequence[float]], share: float, groups: int) -> tuple
 def _tiled_ways(prices: Prices, schedule: Schedule, group: Group) -> list[Group]:
     """The group, and it with other tiles of one axis or of two at once, those that are legal."""
     program, target = prices.rewritten(schedule), prices.target
-    if group.run or group.split or not group.tile:
+    if group.run or group.splits or not group.tile:
         return [group]
     steps = _steps(program, group, target) | group.balance
     found = {a: _thinned(mutations(group.tile[a], steps.get(a, 1)), group.tile[a])
@@ -107,7 +107,7 @@ def _steps(program: Program, group: Group, target: Target) -> dict[str, int]:
             rows = {s.axes[a.rows[-1]].name: a.mr} if len(a.rows) == 1 else {}
             return {**rows, s.axes[a.lane].name: a.nr}
     anchor = next(s for s in stages if group.anchor in s.computes)
-    lane = group.loops.get(anchor.name, {}).get("lanes")
+    lane = group.choice(anchor.name).lanes
     return {lane: target.tuning.lane_cut} if lane else {}
 
 

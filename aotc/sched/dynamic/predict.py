@@ -172,18 +172,24 @@ def tails_of(program: Program, group: Group, target: Target) -> dict[str, tuple[
     ``sched/expand/row_tails`` has them; ``program``: with its symbols, rewritten."""
     out = {}
     for s in group_stages(program, group):
-        if ends_unknown(s, group, target) and (choice := group.loops[s.name].get("tails", 1)):
-            mr = target.product_row(group.ukernel[s.name]).tile.mr
+        if ends_unknown(s, group, target) and (choice := _tails(group, s)):
+            mr = target.product_row(group.choices[s.name].row).tile.mr
             out[s.name] = row_tails(mr, choice, in_registers(s, target))
     return out
 
 
+def _tails(group: Group, s: Stage) -> int:
+    """What is said of a product's last rows, or usual."""
+    said = group.choices[s.name].tails
+    return 1 if said is None else said
+
+
 def ends_unknown(s: Stage, group: Group, target: Target) -> bool:
     """True for a product in register tiles of which nobody knows how many rows the last has."""
-    if not target.vectors.fixed or s.name in group.split or (
-            target.row(group.ukernel[s.name]).category != "contraction"):
+    if not target.vectors.fixed or s.name in group.splits or (
+            target.row(group.choices[s.name].row).category != "contraction"):
         return False
-    f = factors_for(s, group.loops[s.name]["lanes"])
+    f = factors_for(s, group.choices[s.name].lanes)
     return f is not None and not all(isinstance(a.extent, Const) for a in f.m)
 
 
@@ -198,9 +204,9 @@ def as_decided(inside: Program, group: Group, target: Target) -> bool:
         stages = group_stages(inside, group)
     except ScheduleError:
         return False
-    return any(group.anchor in s.computes for s in stages) and all(s.name in group.loops and (
-        target.row(group.ukernel[s.name]).category not in PRODUCTS
-        or factors_for(s, group.loops[s.name]["lanes"]) is not None) for s in stages)
+    return any(group.anchor in s.computes for s in stages) and all(s.name in group.choices and (
+        target.row(group.choices[s.name].row).category not in PRODUCTS
+        or factors_for(s, group.choices[s.name].lanes) is not None) for s in stages)
 
 
 def in_registers(s: Stage, target: Target) -> bool:

@@ -35,7 +35,7 @@ CALLS = 3  # the smallest, one in the middle, the largest
 
 def choose_row_ends(program: Program, target: Target,
                     groups: Sequence[Group]) -> tuple[Group, ...]:
-    """Groups of a rewritten Program, decided, in whose ``loops`` stands which products do without
+    """Groups of a rewritten Program, decided, in whose ``choices`` stands which products do without
     smaller tiles for their last rows, and which have one for a single row; themselves where no
     extent is a symbol."""
     asked = {g.name: names for g in groups if (names := _asked(program, target, g))}
@@ -58,16 +58,16 @@ def _asked(program: Program, target: Target, g: Group) -> dict[str, bool]:
 def _decided(inside: Sequence[Program], target: Target, g: Group,
              asked: Mapping[str, bool]) -> Group:
     gains, alone = _gains(inside, target, g, asked)
-    loops = dict(g.loops)
+    choices = dict(g.choices)
     for name, written_out in asked.items():
-        mr = target.product_row(g.ukernel[name]).tile.mr
+        mr = target.product_row(g.choices[name].row).tile.mr
         tails = row_tails(mr, 1, written_out)
         size = mr + sum(tails)
         if written_out and _too_little(gains[name], size / mr):
-            loops[name] = {**loops[name], "tails": 0}
+            choices[name] = replace(choices[name], tails=0)
         elif tails and not _too_little(alone[name], (size + 1) / size):
-            loops[name] = {**loops[name], "tails": 2}
-    return replace(g, loops=loops)
+            choices[name] = replace(choices[name], tails=2)
+    return replace(g, choices=choices)
 
 
 def _too_little(gain: float, size: float) -> bool:
@@ -93,7 +93,7 @@ def _gains(inside: Sequence[Program], target: Target, g: Group,
                 share = work[a.stage] / max(1, sum(work)) / len(inside)
                 gains[name] += share * _saved(rows, a.mr)
                 if rows == 1:
-                    alone[name] += share * _saved_alone(target, g.ukernel[name], asked[name])
+                    alone[name] += share * _saved_alone(target, g.choices[name].row, asked[name])
     return gains, alone
 
 

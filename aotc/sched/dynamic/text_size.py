@@ -21,7 +21,7 @@ def text_bytes(program: Program, group: Group, target: Target) -> int:
     stages, tails = group_stages(program, group), tails_of(program, group, target)
     sums = 0
     for s in stages:
-        row = target.row(group.ukernel[s.name])
+        row = target.row(group.choices[s.name].row)
         if isinstance(row, ProductRow) and row.category == "contraction" and in_registers(
                 s, target):
             sums += (row.tile.mr + sum(tails.get(s.name, ()))) * row.tile.nv

@@ -35,11 +35,11 @@ class Making:
 def chosen(stage: Contract | Nest, key: str, where: str) -> Any:
     """The choice ``key`` of how the statements of a stage (``where``, for messages) are written.
     ScheduleError where its Schedule lacks it: whoever makes one ends with ``choose_writing``."""
-    found = dict(stage.writing)
-    if key not in found:
+    found = getattr(stage.writing, key)
+    if found is None:
         raise ScheduleError([f"{where} ({stage.row}) has no choice of {key!r}: the schedule was "
                              "not completed (sched.complete fills in what is left out)"])
-    return found[key]
+    return found
 
 
 __all__ = ["Making", "chosen"]

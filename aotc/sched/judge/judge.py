@@ -271,8 +271,8 @@ class Judge:
         if self.target.machine.threads:
             room /= 2  # micro-kernels stage operands there, too
         given = dict(verdict.tile)
-        lanes = group.loops.get(model.stages[model.anchor].name, {}).get("lanes")
-        if lanes is not None and not self.target.machine.managed:
+        lanes = group.choice(model.stages[model.anchor].name).lanes
+        if lanes and not self.target.machine.managed:
             # whole vectors, and the columns that products before the anchor compute together
             nr = max((a.nr for a in aligned), default=self.target.lanes)
             units = units | {lanes: max(units.get(lanes, 1), nr)}
@@ -395,11 +395,11 @@ def _blocked_axes(model, target, group):
     cut, every tile has edges, where it computes them one by one.  So of those that cut an axis over
     whose digits the loops of a stage run."""
     whole = model.boxes(model.extents)
-    places = [(i, s.axes.index(group.loops[s.name]["block"])) for i, s in enumerate(model.stages)
-              if "block" in group.loops.get(s.name, {})
-              and target.row(group.ukernel[s.name]).category == "window"]
-    places += [(i, s.axes.index(group.loops[s.name]["digits"])) for i, s in enumerate(model.stages)
-               if "digits" in group.loops.get(s.name, {})]
+    places = [(i, s.axes.index(group.choices[s.name].block)) for i, s in enumerate(model.stages)
+              if group.choice(s.name).block
+              and target.row(group.choices[s.name].row).category == "window"]
+    places += [(i, s.axes.index(group.choices[s.name].digits)) for i, s in enumerate(model.stages)
+               if group.choice(s.name).digits]
     out = {}
     for d, (a, n) in enumerate(zip(model.axes[:model.rank], model.extents)):
         boxes = model.boxes(model.extents[:d] + (1,) + model.extents[d + 1:])

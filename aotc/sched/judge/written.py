@@ -6,7 +6,7 @@ from dataclasses import replace
 from aotc.ir.layout import LayoutJson
 from aotc.ir.plan import Contract, Kernel, Nest, Stage, points
 from aotc.ir.program import Program
-from aotc.ir.schedule import CHOICES, Group, Schedule, without_writing
+from aotc.ir.schedule import Group, Schedule
 from aotc.sched.cost.block_cost import order_cost, product_step
 from aotc.sched.cost.step_cost import multiply_adds, reread_cost, unroll_cost
 from aotc.sched.lowering.lower import written_kernel
@@ -23,9 +23,9 @@ def written_seconds(program: Program, target: Target, group: Group,
     """Seconds that a group takes beside those of the choices that deciders make, 0 where it says
     none of its own; ``program`` has the Schedule's rewrites.  layouts: of stored buffers.  Choices
     that the cost has no term for count nothing."""
-    if not any(k in CHOICES for c in group.loops.values() for k in c):
+    if not any(c.text.said for c in group.choices.values()):
         return 0.0
-    said, usual = (_written(program, target, g, layouts) for g in (group, without_writing(group)))
+    said, usual = (_written(program, target, g, layouts) for g in (group, group.bare))
     if [s.writing for s in _open(said)] == [s.writing for s in _open(usual)]:
         return 0.0
     return _seconds(said, target) - _seconds(usual, target)
@@ -45,9 +45,8 @@ def _open(kernel: Kernel) -> list[Contract | Nest]:
 
 def saying(group: Group, other: Group) -> Group:
     """A group with the choices of how statements are written that another one of its stages has."""
-    return replace(group, threads=other.threads, loops={s: {**c, **{
-        k: v for k, v in other.loops.get(s, {}).items() if k in CHOICES}}
-        for s, c in group.loops.items()})
+    return replace(group, threads=other.threads, choices={
+        s: c.with_said(other.choice(s).text.said) for s, c in group.choices.items()})
 
 
 def _seconds(kernel: Kernel, target: Target) -> float:
@@ -66,11 +65,11 @@ def _alone(stage: Stage, target: Target) -> float:
     if not isinstance(stage, Contract):
         return 0.0
     tuning = target.tuning
-    chosen = dict(stage.writing)
-    share = unroll_cost(int(chosen["unroll"]), tuning) if "unroll" in chosen else 1.0
-    if "reread" in chosen:
+    chosen = stage.writing
+    share = 1.0 if chosen.unroll is None else unroll_cost(chosen.unroll, tuning)
+    if chosen.reread is not None:
         share += reread_cost(stage.mr, stage.nv, target.vectors.registers, min(
-            stage.nv, int(chosen["reread"])), tuning) / (stage.mr * stage.nv)
+            stage.nv, chosen.reread), tuning) / (stage.mr * stage.nv)
     return multiply_adds(target.machine, _terms(stage) * (points(
         (*stage.outer, *stage.m, stage.n)) or 1), share)
 
@@ -81,7 +80,7 @@ def _block(stage: Stage, kernel: Kernel, target: Target) -> float:
         return team_cost(stage, kernel.threads, target, stage.team)
     if not isinstance(stage, Contract):
         return 0.0
-    said, machine = dict(stage.writing), target.machine
+    said, machine = stage.writing.said, target.machine
     row, nr = target.product_row(stage.row), stage.nv * stage.lanes
     rows, columns = points(stage.m) or stage.mr, points((stage.n,)) or nr
     seconds = order_cost(machine, (rows, columns, _terms(stage)), stage.mr, nr, str(said["order"]))

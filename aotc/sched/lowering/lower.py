@@ -8,7 +8,7 @@ from aotc.ir.access import ArrayForm, layout_from_json
 from aotc.ir.contents import with_buffers, with_symbols
 from aotc.ir.plan import Contract, Kernel, Nest, Place, Plan
 from aotc.ir.program import Branch, LibCall, Loop, Program
-from aotc.ir.schedule import Group, Schedule, writing_of
+from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_schedule
 from aotc.sched.expand.expand_stages import expanded
@@ -139,7 +139,7 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
 def written_kernel(program: Program, target: Target, group: Group, found: Staged) -> Kernel:
     """The Kernel of a staged group, each stage with the choices of how it is written."""
     kernel = found.kernel
-    stages = tuple(replace(s, writing=writing_of(group.loops.get(owner, {})))
+    stages = tuple(replace(s, writing=group.choice(owner).text)
                    if isinstance(s, (Contract, Nest)) else s
                    for s, owner in zip(kernel.stages, found.owners, strict=True))
     kernel = shared_by_threads(replace(kernel, stages=stages), target, lined(program, kernel))

@@ -7,7 +7,6 @@ from aotc.ir.access import is_multiple, linearise, stride
 from aotc.ir.category import Axes, Factors, zero_filled
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Shape, Where, substitute
 from aotc.ir.plan import Contract, Operand, Size, most
-from aotc.ir.schedule import writing_of
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import Put, Range
 from aotc.sched.lowering.context import Context
@@ -21,27 +20,27 @@ from aotc.target.kernel_rows import ProductRow
 
 
 def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract:
-    """One Contract over the stage's box, as ``ctx.group.loops`` says."""
-    choice = ctx.group.loops[stage.name]
-    f = factors_for(stage, choice["lanes"])
+    """One Contract over the stage's box, as ``ctx.group.choices`` say."""
+    choice = ctx.group.choices[stage.name]
+    f = factors_for(stage, choice.lanes)
     assert f is not None, stage.name  # ``check_schedule`` refuses others
-    lane = next(a for a in f.n if a.name == choice["lanes"])
-    k = next(r for r in f.k if r.name == choice["k"])
+    lane = next(a for a in f.n if a.name == choice.lanes)
+    k = next(r for r in f.k if r.name == choice.k)
     taps = tuple(r for r in f.k if r != k)
     rng = {a: Range(a, lo, simplify(last + 1)) for a, (lo, last) in box.items()}
     outer = tuple(rng[a] for a in stage.axes if a != lane and a not in f.m)
     m = [rng[a] for a in stage.axes if a in f.m]
-    b = _lane_operand(ctx, f, lane, k, taps, row, choice["b"])
+    b = _lane_operand(ctx, f, lane, k, taps, row, choice.b)
     puts = tuple(Put(o.buffer, ctx.place(o.buffer)(o.index), linearise(o.value, ctx.place))
                  for o in stage.outputs)
-    a = _row_operand(ctx, f, k, row, choice["a"])
+    a = _row_operand(ctx, f, k, row, choice.a)
     m, a, puts = collapse_rows(m, a, puts)
     dtypes = _stored_dtypes(f, a, b, row)
     return turned(ctx, sliced(ctx, stage, k, with_whole(ctx, without_single(Contract(
         row.name, row.template, row.tile.mr, row.tile.nv, ctx.target.lanes, outer,
         tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, part=part_of(row, f.k),
-        dtypes=dtypes, writing=writing_of(choice), unit=row.unit))), f.m))
+        dtypes=dtypes, writing=choice.text, unit=row.unit))), f.m))
 
 
 def _stored_dtypes(f: Factors, a: Operand, b: Operand, row: ProductRow) -> tuple[str, str, str]:
@@ -92,7 +91,7 @@ def without_single(c: Contract) -> Contract:
 def sliced(ctx: Context, stage: Stage, k: Axis, contract: Contract, axes: Axes = ()) -> Contract:
     """The Contract with scratch for the sums so far, one register tile behind the other.  axes: of
     its rows, as the stage has them."""
-    split = ctx.group.split.get(stage.name, {})
+    split = ctx.group.choice(stage.name).split
     depth = upper(k.extent) or split.get(k.name, 0) + 1  # without a bound deeper than any slice
     if not split or (contract.unit or not contract.taps) and split[k.name] >= depth:
         return contract

@@ -8,7 +8,6 @@ from aotc.ir.category import dot_dtypes, row_source
 from aotc.ir.expr import Axis, Const, Expr
 from aotc.ir.numbers.byte_panels import panel_room
 from aotc.ir.plan import Contract, Operand
-from aotc.ir.schedule import writing_of
 from aotc.ir.simplify import linear_in, simplify
 from aotc.ir.statements import Put, Range
 from aotc.ir.tile_statements import dot_step
@@ -28,13 +27,13 @@ from aotc.target.kernel_rows import ProductRow
 
 
 def lower_dot(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract:
-    """One Contract over the stage's box, as ``ctx.group.loops`` says."""
-    choice = ctx.group.loops[stage.name]
+    """One Contract over the stage's box, as ``ctx.group.choices`` say."""
+    choice = ctx.group.choices[stage.name]
     found, kinds = dot_factors(stage), dot_dtypes(stage.body)
     assert found is not None and kinds is not None, stage.name  # ``check_schedule`` refuses others
     f, weights = found
     lane, nr = f.lane, row.tile.nr
-    k = next(r for r in f.k if r.name == choice["k"])
+    k = next(r for r in f.k if r.name == choice.k)
     taps = tuple(r for r in f.k if r != k)
     rng = {a: Range(a, lo, simplify(last + 1)) for a, (lo, last) in box.items()}
     outer = tuple(rng[a] for a in stage.axes if a != lane and a not in f.m)
@@ -46,7 +45,7 @@ def lower_dot(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract
         matrix = matrix * beside.extent + beside
     panel = matrix * ((lane.extent + (nr - 1)) // nr) + lane // nr
     b = Operand("panel", weights.buffer, simplify(panel * (column * nr)), Const(nr))
-    if choice["b"] == "packed":
+    if choice.b == "packed":
         name = ctx.add_scratch("b_packed", kinds[1], packed_room(nr, depth))
         b = Operand("packed", name, Const(0), Const(nr), None, linearise(weights, ctx.place))
     if grouped is not None:  # panels hold bytes, of which some rows make factors first
@@ -56,12 +55,12 @@ def lower_dot(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract
     puts = tuple(Put(o.buffer, ctx.place(o.buffer)(o.index), linearise(o.value, ctx.place))
                  for o in stage.outputs)
     m, a, puts = collapse_rows([rng[a] for a in stage.axes if a in f.m],
-                               _rows(ctx, f, k, row, choice["a"], depth), puts)
+                               _rows(ctx, f, k, row, choice.a, depth), puts)
     return _expanded(ctx, stage, k, with_whole(ctx, without_single(Contract(
         row.name, row.template, row.tile.mr, row.tile.nv, ctx.target.lanes, outer, tuple(m),
         rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, dtypes=kinds,
-        writing=writing_of(choice), grouping=None if grouped is None else grouped.grouping))))
+        writing=choice.text, grouping=None if grouped is None else grouped.grouping))))
 
 
 def _expanded(ctx: Context, stage: Stage, k: Axis, contract: Contract) -> Contract:

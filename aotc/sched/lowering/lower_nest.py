@@ -25,7 +25,6 @@ from aotc.ir.expr import (
 )
 from aotc.ir.plan import Bindings, Nest
 from aotc.ir.program import neutral
-from aotc.ir.schedule import writing_of
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import OWN, Put, Range
 from aotc.sched.lowering.context import Context
@@ -41,15 +40,15 @@ MAX_PIECES = 64
 
 def lower_nest(ctx: Context, stage: Stage, row: NestRow, box: Box) -> list[Nest]:
     """Nests of one stage over its box: several where a guard splits the box into pieces."""
-    loops = ctx.group.loops.get(stage.name, {})
-    stage, box = loop_stage(stage, loops), loop_box(stage, box, loops)
-    lanes = loops.get("lanes", "")
+    choice = ctx.group.choice(stage.name)
+    stage, box = loop_stage(stage, choice), loop_box(stage, box, choice)
+    lanes = choice.lanes
     ranges = {a: (lo, simplify(last + 1)) for a, (lo, last) in box.items()}
     parts = [(p, *q) for part in _pieces(stage, ranges)
              for p in _lane_parts(ctx, stage, row, part, lanes)
              for q in window_parts(ctx, stage, p[0], p[1], p[3])]
     nests = []
-    kept = {lanes, loops.get("block")}
+    kept = {lanes, choice.block}
     if not isinstance(stage.fold, str):
         kept |= {a.name for e in stage.fold.update for a in axes_of(e)}
     for (row, _, body, _), sub, taps, red in parts:
@@ -69,7 +68,7 @@ def lower_nest(ctx: Context, stage: Stage, row: NestRow, box: Box) -> list[Nest]
         body_here = (puts[0].value if stage.fold == "none" else
                      linearise(here(body), ctx.place))
         nest = _nest(ctx, stage, row, sub, red, ends, body_here, puts, lanes)
-        nest = replace(nest, writing=writing_of(loops))
+        nest = replace(nest, writing=choice.text)
         nests.append(in_parts(_blocked(ctx, stage, row, nest, taps)))
     return nests
 
@@ -114,7 +113,7 @@ def _blocked(ctx, stage, row, nest, taps):
     """The interior of a sliding window with its register block; edges stay as they are."""
     if taps is None:
         return nest
-    axis = ctx.group.loops[stage.name]["block"]
+    axis = ctx.group.choices[stage.name].block
     return replace(nest, block=row.block, block_axis=axis, taps=taps.name)
 
 
@@ -190,7 +189,7 @@ def _nest(ctx, stage, row, part, reduce, ends, body, puts, lanes):
     ranges = [Range(p.axis, p.lo, p.hi) for p in part.values()]
     lane = next((p.axis for a, p in part.items() if a.name == lanes), None)
     blocked = [p.axis for a, p in part.items()
-               if a.name == ctx.group.loops.get(stage.name, {}).get("block")]
+               if a.name == ctx.group.choice(stage.name).block]
     exchanged = blocked[0] if row.exchanges else None
     ranges = _by_stride(ranges, puts, lane, exchanged)
     counted = () if isinstance(stage.fold, str) else stage.fold.update  # of axes by themselves

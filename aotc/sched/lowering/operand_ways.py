@@ -12,12 +12,14 @@ from aotc.ir.plan import Contract, Nest, points
 from aotc.ir.simplify import same, simplify
 from aotc.target.kernel_rows import ProductRow
 
+# the choices of both operands
+WAY_CHOICES = ("a_fetch", "a_width", "a_along", "b_fetch", "b_width", "b_along")
 WIDE = 4  # elements of f32 that are fetched at once where they lie side by side: 16 bytes
 
 
 @dataclass(frozen=True)
 class Way:
-    """How one operand of a product is fetched, as ``CHOICES`` says it."""
+    """How one operand of a product is fetched, as three choices of a stage say it."""
 
     fetch: str
     width: int
@@ -34,7 +36,7 @@ def ways_left(c: Contract, which: str, row: ProductRow, scratch: Collection[str]
     """How operand ``which`` of a Contract, "a" or "b", may be fetched, the usual way first, of the
     ways that its ``writing`` leaves.  scratch: buffers in the block's memory; lined: those that
     begin at a multiple of 16 bytes outside of it.  ScheduleError where none is left."""
-    said, ways = dict(c.writing), _ways(c, which, row, scratch, lined)
+    said, ways = c.writing.said, _ways(c, which, row, scratch, lined)
     left = tuple(w for w in ways if all(said.get(k, v) == v for k, v in w.said(which).items()))
     if not left:
         raise ScheduleError([f"{c.row}: {_text(said, which)}; choose " + " or ".join(
@@ -60,7 +62,7 @@ def _ways(c: Contract, which: str, row: ProductRow, scratch: Collection[str],
 
 
 def other_axis(which: str) -> str:
-    """What an operand runs along beside the sum, as ``CHOICES`` has it."""
+    """What an operand runs along beside the sum, as ``a_along`` and ``b_along`` have it."""
     return "rows" if which == "a" else "columns"
 
 
@@ -71,7 +73,7 @@ def runs_inside(which: str, along: str) -> bool:
 
 def fetch_faults(c: Contract, scratch: Collection[str], lined: Collection[str]) -> list[str]:
     """Operands of a Contract that cannot be fetched as its ``writing`` says."""
-    said, faults = dict(c.writing), []
+    said, faults = c.writing.said, list[str]()
     for which, inner in (("a", "sum"), ("b", "columns")):
         wide = _wide(c, which, lined) and said.get(f"{which}_along") == inner
         if said.get(f"{which}_fetch") == "copy" and not _plain(c, which, scratch) or (

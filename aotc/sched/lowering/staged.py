@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from aotc.ir.plan import Kernel, Size, most
 from aotc.ir.plan import Stage as PlanStage
 from aotc.ir.program import Program, static_shape
-from aotc.ir.schedule import Group, Schedule, without_writing
+from aotc.ir.schedule import Group, Schedule
 from aotc.ir.statements import SLOT, STEP
 from aotc.sched.lowering.context import Context
 from aotc.sched.lowering.lower_contract import lower_contract
@@ -61,11 +61,8 @@ def _ordered(group: Group) -> Group:
     """The group without choices of how statements are written, but for an order in which panels do
     not run inside the loop over rows by themselves: results that lie across the lanes are gathered
     otherwise then."""
-    bare = without_writing(group)
-    rows = {s for s, c in group.loops.items() if c.get("order") == "rows" and not (
-        c.get("a") == "packed" and c.get("b") != "packed")}
-    return replace(bare, loops={s: {**c, "order": "rows"} if s in rows else c
-                                for s, c in bare.loops.items()})
+    return group.saying(lambda c: replace(c.bare, order="rows") if c.order == "rows" and not (
+        c.a == "packed" and c.b != "packed") else c.bare)
 
 
 def staged(program: Program, schedule: Schedule, target: Target, group: Group) -> Staged:
@@ -91,7 +88,7 @@ def staged(program: Program, schedule: Schedule, target: Target, group: Group) -
         copies.renamed(found.stages), reads, writes, group_flops(stages),
         group_bytes(program, schedule, stages, reads, writes), group.threads, tile.steps, step_let,
         step.carried, tile.start if step.carried and target.machine.in_order else None,
-        plain=plain_part(stages, group.ukernel, target), around=copies.around(
+        plain=plain_part(stages, group.rows, target), around=copies.around(
             stages, (*found.starts, len(found.stages))), clusters=dealt_to(target.machine, group),
         ahead=copies.ahead, says=tuple(found.says))
     return Staged(with_ends(kernel) if kernel.threads else kernel, tuple(found.owners), found.end)
@@ -124,7 +121,7 @@ def _in_order(at: Opened) -> _Lowered:
     for s in at.stages:
         out.starts.append(len(out.stages))
         ctx.slab = base  # what a stage packs is dead after it
-        row, box = ctx.target.row(ctx.group.ukernel[s.name]), at.boxes[s.name]
+        row, box = ctx.target.row(ctx.group.choices[s.name].row), at.boxes[s.name]
         out.add(lower_kept(ctx, at.step.kept.get(s.name, ())), s.name)
         first = len(out.stages)
         out.add(_on_row(ctx, s, row, box), s.name)
@@ -149,7 +146,7 @@ def dealt_to(machine: Machine, group: Group) -> int:
 
 def _read(target: Target, group: Group, stage: Stage) -> list[str]:
     """Buffers a stage reads; the numbers of small matrices stand in its code."""
-    kind = target.row(group.ukernel[stage.name]).category
+    kind = target.row(group.choices[stage.name].row).category
     return [n.buffer for n in (data_loads(stage) if kind == "transform" else stage.loads())]
 
 

@@ -13,11 +13,10 @@ from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Binary, Expr, Load, substitute, walk
 from aotc.ir.plan import Contract, Kernel, Nest, Place, Plan, Stage
-from aotc.ir.schedule import FETCHES
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
 from aotc.sched.expand.making import chosen
-from aotc.sched.lowering.operand_ways import check_team, fetch_faults, ways_left
+from aotc.sched.lowering.operand_ways import WAY_CHOICES, check_team, fetch_faults, ways_left
 from aotc.target.base import Target
 
 _ANYWHERE = 1 << 62
@@ -53,7 +52,7 @@ def shared_by_threads(kernel: Kernel, target: Target, lined: Collection[str] = (
         if not isinstance(s, Contract):
             return s
         row = target.product_row(s.row)
-        for key in ("order", *(("stages", *FETCHES) if row.staging is not None else ())):
+        for key in ("order", *(("stages", *WAY_CHOICES) if row.staging is not None else ())):
             chosen(s, key, f"kernel {kernel.title}")
         for which in "ab" if row.staging is not None else "":
             ways_left(s, which, row, {x.name for x in kernel.scratch}, lined)
@@ -72,8 +71,8 @@ def _team(nest: Nest, kernel: Kernel, target: Target) -> int:
         check_team(nest, team, kernel.threads, target.lanes)
         return team
     parts = [s for s in kernel.stages if isinstance(s, Nest) and s.puts[:1] == nest.puts[:1]]
-    if dict(nest.writing).get("team", 1) != 1 and not any(s.folds_lanes for s in parts):
-        raise ScheduleError([f"{nest.row}: team {dict(nest.writing)['team']}; a fold without lanes "
+    if (nest.writing.team or 1) != 1 and not any(s.folds_lanes for s in parts):
+        raise ScheduleError([f"{nest.row}: team {nest.writing.team}; a fold without lanes "
                              "along it has a thread for each row, remove team"])
     return 1
 
@@ -127,7 +126,7 @@ def _staged_bytes(stage: Stage, target: Target, threads: int) -> int:
     assert isinstance(stage, Contract) and row.shared is not None, stage.row
     if row.staging is None:
         return row.shared.sum_bytes
-    shared = max(row.shared.sum_bytes, row.step_bytes * int(dict(stage.writing)["stages"]))
+    shared = max(row.shared.sum_bytes, row.step_bytes * (stage.writing.stages or 1))
     taps = 1
     for t in stage.taps:
         most = upper(t.axis.extent)

@@ -31,7 +31,7 @@ def window_parts(ctx: Context, stage: Stage, row: NestRow, part: Pieces,
                  ranges: Sequence[Range]) -> list[Part]:
     """Split the block axis where its taps start to be cut by the padding: edge, interior, edge.
     Yields (pieces, unrolled reduction axis or None, reduction ranges)."""
-    name = ctx.group.loops.get(stage.name, {}).get("block")
+    name = ctx.group.choice(stage.name).block
     whole: list[Part] = [(part, None, ranges)]
     axis = next((a for a in part if a.name == name), None)
     if row.block < 2 or axis is None:

@@ -386,7 +386,7 @@ def _renamed(group, twins):
     return replace(group, computes=here(group.computes), outputs=here(group.outputs),
                    anchor=twins.get(group.anchor, group.anchor),
                    connect={twins.get(b, b): level for b, level in group.connect.items()},
-                   reuse={twins.get(s, s): how for s, how in group.reuse.items()})
+                   choices={twins.get(s, s): c for s, c in group.choices.items()})
 
 
 __all__ = ["Planner", "Search", "State", "decide_within"]

@@ -21,10 +21,10 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
+from aotc.ir.indices.remap import invert_map
 from aotc.ir.plan import Bindings, Size
 from aotc.ir.program import Program
 from aotc.ir.read_boxes import extent_bound, interval
-from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import lower, same, simplify, upper
 from aotc.ir.statements import STEP, TILE, WORKERS

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Const, Expr, substitute
-from aotc.ir.schedule import Loops
 from aotc.ir.simplify import simplify
+from aotc.ir.stage_choice import StageChoice
 from aotc.passes.digits import Digits, axis_digits
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.stages import Output, Stage
@@ -43,19 +43,19 @@ def by_digits(stage: Stage, name: str) -> Stage:
     return replace(stage, axes=axes, body=here(stage.body), outputs=outputs)
 
 
-def loop_stage(stage: Stage, loops: Loops) -> Stage:
+def loop_stage(stage: Stage, choice: StageChoice) -> Stage:
     """The Stage over the axes that its loops run over: what a Group's ``loops`` say of it."""
-    return by_digits(stage, loops["digits"]) if "digits" in loops else stage
+    return by_digits(stage, choice.digits) if choice.digits else stage
 
 
-def loop_box(stage: Stage, box: Box, loops: Loops) -> Box:
+def loop_box(stage: Stage, box: Box, choice: StageChoice) -> Box:
     """The box of ``stage`` over the axes of ``loop_stage``.  ScheduleError if the axis with digits
     is not whole in it: its digits do not count through a part."""
-    if "digits" not in loops:
+    if not choice.digits:
         return box
     out: Box = {}
     for a, ends in box.items():
-        if a.name != loops["digits"]:
+        if a.name != choice.digits:
             out[a] = ends
             continue
         if tuple(map(simplify, ends)) != (Const(0), simplify(a.extent - 1)):

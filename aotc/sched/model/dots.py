@@ -21,7 +21,8 @@ from aotc.ir.numbers.byte_panels import panel_fault
 from aotc.ir.numbers.grouped import INTEGER_ROWS, Grouped, grouped_weights
 from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.program import Program
-from aotc.ir.schedule import Loops, Schedule
+from aotc.ir.schedule import Schedule
+from aotc.ir.stage_choice import StageChoice
 from aotc.ir.tile_statements import dot_step, whole_steps
 from aotc.passes.digits import static_extent
 from aotc.passes.precision.narrow_operands import are_columns, is_whole
@@ -95,11 +96,11 @@ def typed_rows(target: Target, s: Stage) -> list[ProductRow]:
     return [u for u in target.rows("dot") if u.takes(dtypes) and grouping_fault(s, u) is None]
 
 
-def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
-    """(row name, loops) of a stage, with the layout of its weights in ``c.layouts``; the plain nest
+def dot_choice(c: "Choices", s: Stage) -> StageChoice:
+    """The choice of a stage, with the layout of its weights in ``c.layouts``; the plain nest
     where the target has no row or the operands no such form."""
     found = dot_factors(s)
-    plain: tuple[str, Loops] = "loops", {}
+    plain = StageChoice("loops")
     if found is None:
         return plain
     f, b = found
@@ -116,11 +117,11 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
             u, m, estimate(f.lane.extent), c.target.tuning)):
         mode = "packed" if _pays_even(c, s, f, row) else where
         if weights is None:
-            return row.name, {"lanes": f.lane.name, "k": k.name, "a": mode, "b": "packed"}
+            return StageChoice(row.name, f.lane.name, k.name, mode, "packed")
         layout = dot_layout(f, b, k, row.tile.nr, weights.shape, stage_weights(s) is not None)
         if layout is not None and c.layouts.setdefault(b.buffer, layout) == layout:
-            first = {"order": "rows"} if mode == "rows" and _rows_first(c, row, weights) else {}
-            return row.name, {"lanes": f.lane.name, "k": k.name, "a": mode, "b": "panel", **first}
+            first = "rows" if mode == "rows" and _rows_first(c, row, weights) else None
+            return StageChoice(row.name, f.lane.name, k.name, mode, "panel", order=first)
     return plain  # another stage packs it differently
 
 
@@ -203,7 +204,7 @@ def rows_fault(f: Factors, k: Axis, offset: Expr, guard: Expr | None) -> str | N
     return None
 
 
-def dot_faults(program: Program, schedule: Schedule, s: Stage, row: ProductRow, loops: Loops,
+def dot_faults(program: Program, schedule: Schedule, s: Stage, row: ProductRow, choice: StageChoice,
                where: str) -> list[str]:
     """Faults of a stage's ``loops`` for a row of narrow products."""
     dtypes = dot_dtypes(s.body)
@@ -211,9 +212,9 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: ProductRow, 
         return [f"{where}: {row.name} multiplies {row.a} by {' or '.join(row.b)}, not {dtypes[0]} "
                 f"by {dtypes[1]}; use loops, or a row for those"]
     found = dot_factors(s)
-    if found is None or loops.get("lanes") != found[0].lane.name:
-        return [f"{where}: lanes {loops.get('lanes')!r}; the weights' longest axis of their own is "
-                + (found[0].lane.name if found is not None else "missing: use loops")]
+    if found is None or choice.lanes != found[0].lane.name:
+        return [f"{where}: lanes {choice.lanes or None!r}; the weights' longest axis of their own "
+                "is " + (found[0].lane.name if found is not None else "missing: use loops")]
     f, b = found
     weights = program.consts.get(b.buffer)
     if weights is None and not _may_pack(f, b) or weights is not None and not _is_whole(
@@ -223,28 +224,28 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: ProductRow, 
     wrong = grouping_fault(s, row)
     if wrong is not None:
         return [f"{where}: {row.name} {wrong}"]
-    k = next((r for r in f.k if r.name == loops.get("k")), None)
+    k = next((r for r in f.k if r.name == choice.k), None)
     if k is None:
-        return [f"{where}: k {loops.get('k')!r}; choose from {', '.join(r.name for r in f.k)}"]
+        return [f"{where}: k {choice.k or None!r}; choose from {', '.join(r.name for r in f.k)}"]
     faults = [f"{where}: {row.name} cannot store {o.buffer} : {o.value.dtype}; end the group before"
               for o in s.outputs if not is_lane_value(o.value)]
     layout = None if weights is None else dot_layout(
         f, b, k, row.tile.nr, weights.shape, stage_weights(s) is not None)
     if weights is None:
-        faults += [f"{where}: b {loops.get('b')!r}; {b.buffer} is computed, use packed"] * (
-            loops.get("b") != "packed")
-    elif loops.get("b") != "panel" or layout is None or (
+        faults += [f"{where}: b {choice.b or None!r}; {b.buffer} is computed, use packed"] * (
+            choice.b != "packed")
+    elif choice.b != "panel" or layout is None or (
             layout_from_json(schedule.layouts.get(b.buffer)) != layout):
         faults.append(f"{where}: b 'panel' needs {b.buffer} in panels of {row.tile.nr} x "
                       f"{dot_step(row.a)} for k {k.name}")
     load, guard, _ = row_source(f.a)
-    if loops.get("a") == "rows":
+    if choice.a == "rows":
         layout = layout_from_json(schedule.layouts.get(load.buffer)) if load is not None else None
         why = "a plain load" if load is None else rows_fault(
             f, k, offset_of(load.index, program.shape(load.buffer), layout), guard)
         faults += [f"{where}: a 'rows' needs {why}; use packed"] if why else []
-    elif loops.get("a") != "packed":
-        faults.append(f"{where}: a {loops.get('a')!r}; choose rows or packed")
+    elif choice.a != "packed":
+        faults.append(f"{where}: a {choice.a or None!r}; choose rows or packed")
     return faults
 
 

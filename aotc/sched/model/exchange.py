@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from aotc.ir.access import is_unit, is_woven, offset_of, stride
 from aotc.ir.expr import Load, walk
-from aotc.ir.schedule import Loops
+from aotc.ir.stage_choice import StageChoice
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import Stage
 from aotc.target.base import Target
@@ -20,8 +20,8 @@ def exchange_row(target: Target) -> NestRow | None:
 
 
 def exchange_choice(c: "Choices", stage: Stage,
-                    weave: bool = False) -> tuple[str, Loops] | None:
-    """(row, loops) of a move that reads neighbours along one axis and writes neighbours along
+                    weave: bool = False) -> StageChoice | None:
+    """The choice of a move that reads neighbours along one axis and writes neighbours along
     another: ``lanes`` is the first, ``block`` the second.  None if the target has no such row, or
     the move is none.  c: the Choices so far, with layouts of what the stage reads and writes.
     weave: ``block`` may have 2 or 3 points, if they are all that lies between ``lanes``."""
@@ -41,4 +41,4 @@ def exchange_choice(c: "Choices", stage: Stage,
     if lane is None or block is None or lane == block or any(
             stride(at, a) is None for at in (source, target) for a in (lane, block)):
         return None
-    return row.name, {"lanes": lane.name, "block": block.name}
+    return StageChoice(row.name, lane.name, block=block.name)

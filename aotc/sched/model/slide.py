@@ -15,6 +15,7 @@ from aotc.ir.plan import Bindings, Nest
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import simplify
+from aotc.ir.stage_choice import StageChoice
 from aotc.sched.lowering.context import Context, scratch_order
 from aotc.sched.lowering.lower_nest import lower_nest
 from aotc.sched.model.boxes import Box, Places, Tile, boxes_of_tile, stage_boxes, whole_tiles
@@ -53,7 +54,7 @@ def step_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: Ti
     ScheduleError as ``stage_boxes``; and if a stage cannot slide: it is the anchor or stores,
     several of its axes move from step to step, or what is read of it does not move forward."""
     pure, places = stage_boxes(program, group, stages, tile)
-    sliding = [s for s in stages if group.reuse.get(s.name) == "slide"]
+    sliding = [s for s in stages if group.choice(s.name).reuse == "slide"]
     if not sliding:
         return Boxes(pure, places)
     axes = {s.name: _moving_axis(group, s, pure[s.name], tile) for s in sliding}
@@ -145,8 +146,9 @@ def lower_kept(ctx: Context, kept: Iterable[Kept]) -> list[Nest]:
         box: Box = {a: (Const(0), last if exact else simplify(a.extent - 1))
                     for a, last in zip(axes, k.last)}
         box[axes[k.dim]] = (Const(0), simplify(k.count - 1))
-        loops = ctx.group.loops | ({stage.name: {"lanes": lane.name}} if rows else {})
-        nests += lower_nest(replace(ctx, group=replace(ctx.group, loops=loops)), stage, row, box)
+        choices = ctx.group.choices | ({stage.name: StageChoice(lanes=lane.name)} if rows else {})
+        nests += lower_nest(replace(ctx, group=replace(ctx.group, choices=choices)), stage, row,
+                            box)
     return nests
 
 

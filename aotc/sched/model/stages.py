@@ -25,8 +25,8 @@ from aotc.ir.expr import (
     show,
     substitute,
 )
+from aotc.ir.indices.remap import invert_map
 from aotc.ir.program import Compute, Fold, Program, Whole
-from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify
 from aotc.target.base import Target

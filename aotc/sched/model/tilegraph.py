@@ -60,8 +60,8 @@ def set_connect(program: Program, schedule: Schedule, edge: tuple[str, str],
     if level == stored:
         new = [source] if source is not sink else _parted(program, source, buffer)
     elif source is sink:
-        new = [replace(source, connect=source.connect | {buffer: level}, ukernel={}, loops={},
-                       run={}, balance={}, reuse={})]
+        new = [replace(source, connect=source.connect | {buffer: level}, run={},
+                       balance={}, choices=source.slices)]
     else:
         new = [merged(program, source, sink, level)]
     groups = [g for g in schedule.groups if g is not source and g is not sink] + new
@@ -76,7 +76,7 @@ def merged(program: Program, source: Group, sink: Group, level: str) -> Group:
     between = {b for c in sink.computes for b in program.producer[c].inputs if b in made}
     connect = source.connect | sink.connect | dict.fromkeys(sorted(between), level)
     return replace(sink, computes=computes, outputs=_stored(program, computes), connect=connect,
-                   ukernel={}, loops={}, run={}, balance={}, reuse={})
+                   choices=sink.slices, run={}, balance={})
 
 
 def _stored(program: Program, computes: Sequence[str]) -> tuple[str, ...]:
@@ -116,8 +116,7 @@ def _parted(program: Program, group: Group, buffer: str) -> list[Group]:
             anchor=group.anchor if mine else computes[-1], tile=group.tile if mine else {},
             connect={b: v for b, v in group.connect.items() if b in read and b != buffer and
                      program.producer[b].outs[0] in computes},
-            parallel=group.parallel if mine else (), ukernel={}, loops={}, split={}, run={},
-            balance={}, reuse={}))
+            parallel=group.parallel if mine else (), choices={}, run={}, balance={}))
     return out
 
 

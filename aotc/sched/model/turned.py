@@ -18,7 +18,7 @@ def turned(ctx: Context, contract: Contract) -> Contract:
     if exchange_row(ctx.target) is None or ctx.target.lanes == 1 or contract.mr == 1 or (
             contract.slices):
         return contract
-    if dict(contract.writing).get("order") == "rows" or (
+    if contract.writing.order == "rows" or (
             contract.a.mode == "packed" and contract.b.mode != "packed"):
         return contract  # its panels run inside the loop over rows
     if len(contract.puts) != 1 or contract.puts[0].value.dtype != "f32":

@@ -11,8 +11,9 @@ from aotc.ir.dtypes import DTYPES, HALF
 from aotc.ir.expr import Axis, Cast, Const, Expr, Load, Shape, Where, axes_of, loads
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.program import static_shape
-from aotc.ir.schedule import Group, Loops
+from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.stage_choice import StageChoice
 from aotc.sched.cost.row_cost import unit_pays
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
 from aotc.sched.model.stages import Stage
@@ -55,8 +56,8 @@ def tap_step(at: Expr, taps: Axes) -> Expr | None:
 
 
 def unit_choice(c: "Choices", s: Stage, f: Factors, lane: Axis | None,
-                row: ProductRow) -> tuple[str, Loops] | None:
-    """(row, loops) of a product on a unit; None where vectors take less time, or what it would have
+                row: ProductRow) -> StageChoice | None:
+    """The choice of a product on a unit; None where vectors take less time, or what it would have
     to pack is too much.  Constants get the layout of its columns."""
     if lane is None or lane not in f.n:
         return None
@@ -65,9 +66,9 @@ def unit_choice(c: "Choices", s: Stage, f: Factors, lane: Axis | None,
             static_shape((r.extent,)) is None for r in f.k):
         return None
     k, rows = _row_mode(c, f)
-    loops = {"lanes": lane.name, "k": k.name, "a": rows, "b": _column_mode(c, f, lane, k)}
+    choice = StageChoice(row.name, lane.name, k.name, rows, _column_mode(c, f, lane, k))
     room = c.target.machine.near.capacity // PACKED_PART
-    return (row.name, loops) if packed_bytes(f, loops, row) <= room else None
+    return choice if packed_bytes(f, choice, row) <= room else None
 
 
 def _row_mode(c: "Choices", f: Factors) -> tuple[Axis, str]:
@@ -108,13 +109,13 @@ def columns_in_place(at: Expr, lane: Axis, k: Axis, taps: Axes) -> bool:
     return is_unit(at, lane) and stride(at, k) is not None and tap_step(at, taps) is not None
 
 
-def near_operands(f: Factors, loops: Loops) -> tuple[str, ...]:
+def near_operands(f: Factors, choice: StageChoice) -> tuple[str, ...]:
     """Buffers that a product on a unit reads where they lie."""
     found = []
     load, _ = unit_rows(f)
-    if loops.get("a") == "rows" and load is not None:
+    if choice.a == "rows" and load is not None:
         found.append(load.buffer)
-    if loops.get("b") == "direct" and isinstance(f.b, Load):
+    if choice.b == "direct" and isinstance(f.b, Load):
         found.append(f.b.buffer)
     return tuple(dict.fromkeys(found))
 
@@ -125,25 +126,26 @@ def unit_needs(target: Target, group: Group,
     in slices)} of a group with rows and loops."""
     out = {}
     for s in stages:
-        loops, name = group.loops.get(s.name, {}), group.ukernel.get(s.name)
-        row = next((u for u in target.units if u.name == name), None)
+        choice = group.choice(s.name)
+        row = next((u for u in target.units if u.name == choice.row), None)
         f = next((f for f in factor_pairs(s.axes, s.raxes, s.fold, s.body) if any(
-            a.name == loops.get("lanes") for a in f.n)), None)
+            a.name == choice.lanes for a in f.n)), None)
         if row is not None and f is not None:
-            lane = next(a for a in f.n if a.name == loops["lanes"])
+            lane = next(a for a in f.n if a.name == choice.lanes)
             sums = sum_elements(group, f.m, lane, row) if slice_of(target, group, s) else 0
-            out[s.name] = near_operands(f, loops), packed_bytes(
-                f, loops, row) + sums * DTYPES["f32"].size
+            out[s.name] = near_operands(f, choice), packed_bytes(
+                f, choice, row) + sums * DTYPES["f32"].size
     return out
 
 
 def slice_of(target: Target, group: Group, s: Stage) -> tuple[Axis, int] | None:
     """(innermost axis of its sum, steps of a slice) of a stage on a unit whose operands come slice
     by slice; None for others."""
-    split, loops = group.split.get(s.name, {}), group.loops.get(s.name, {})
-    if not split or group.ukernel.get(s.name) not in {u.name for u in target.units}:
+    choice = group.choice(s.name)
+    split = choice.split
+    if not split or choice.row not in {u.name for u in target.units}:
         return None
-    k = next(r for r in s.raxes if r.name == loops["k"])
+    k = next(r for r in s.raxes if r.name == choice.k)
     return (k, split[k.name]) if split[k.name] < estimate(k.extent) else None
 
 
@@ -154,41 +156,42 @@ def cuts_evenly(f: Factors, k: Axis) -> bool:
                for i in x.index)
 
 
-def unit_slice_faults(group: Group, s: Stage, loops: Loops, f: Factors | None) -> list[str]:
+def unit_slice_faults(group: Group, s: Stage, choice: StageChoice, f: Factors | None) -> list[str]:
     """What is wrong with a group's ``split`` of a stage on a unit, with these Factors."""
-    split = group.split[s.name]
+    split = group.choices[s.name].split
     if len(group.computes) > 1 and any(b in group.connect for b in s.reads) or (
-            loops.get("a") != "rows" or loops.get("b") != "direct"):
+            choice.a != "rows" or choice.b != "direct"):
         return ["sums run in slices where both operands are copied; remove it"]
-    if set(split) != {loops.get("k")} or any(
+    if set(split) != {choice.k} or any(
             not isinstance(n, int) or n < 1 for n in split.values()):
-        return [f"choose {loops.get('k')} and a positive number of steps"]
-    if f is None or not all(cuts_evenly(f, r) for r in f.k if r.name == loops["k"]):
-        return [f"slices of {loops['k']}, of which an operand's indices take quotients, are no "
+        return [f"choose {choice.k} and a positive number of steps"]
+    if f is None or not all(cuts_evenly(f, r) for r in f.k if r.name == choice.k):
+        return [f"slices of {choice.k}, of which an operand's indices take quotients, are no "
                 "boxes; remove it"]
     return []
 
 
-def unit_faults(f: Factors, loops: Loops, row: ProductRow, lane: Axis, k: Axis,
+def unit_faults(f: Factors, choice: StageChoice, row: ProductRow, lane: Axis, k: Axis,
                 place: Callable[[str], Callable[[Shape], Expr]], group: Group) -> list[str]:
     """What is wrong with the operands of a product on a unit.  place: {buffer: index -> offset}."""
-    faults = [f"{key} {loops.get(key)!r}; choose {' or '.join(legal)}" for key, legal in (
-        ("a", ("rows", "packed")), ("b", ("direct", "packed"))) if loops.get(key) not in legal]
+    faults = [f"{key} {said!r}; choose {' or '.join(legal)}" for key, said, legal in (
+        ("a", choice.a, ("rows", "packed")), ("b", choice.b, ("direct", "packed")))
+        if said not in legal]
     load, guard = unit_rows(f)
-    if loops.get("a") == "rows" and (load is None or stride(
+    if choice.a == "rows" and (load is None or stride(
             place(load.buffer)(load.index), k) is None or guard is not None and (
                 k in axes_of(guard))):
         faults.append(f"a 'rows' needs a plain load with one stride along {k.name}, and padding "
                       "that does not depend on it; use 'packed'")
     taps = tuple(r for r in f.k if r != k)
-    if loops.get("b") == "direct" and not (isinstance(f.b, Load) and columns_in_place(
+    if choice.b == "direct" and not (isinstance(f.b, Load) and columns_in_place(
             place(f.b.buffer)(f.b.index), lane, k, taps)):
         faults.append(f"b 'direct' needs unit stride along {lane.name} and one stride along the "
                       "sum; use 'packed'")
     if faults or not group.copies:
         return faults
     return [f"{row.name} multiplies what is in {row.near}; copy {b} there, or choose another row"
-            for b in near_operands(f, loops) if group.copies.get(b, row.near) != row.near]
+            for b in near_operands(f, choice) if group.copies.get(b, row.near) != row.near]
 
 
 def sum_elements(group: Group, rows: Axes, lane: Axis, row: ProductRow) -> int:
@@ -199,10 +202,10 @@ def sum_elements(group: Group, rows: Axes, lane: Axis, row: ProductRow) -> int:
     return int(-(-count // mr) * mr * -(-columns // nr) * nr)
 
 
-def packed_bytes(f: Factors, loops: Loops, row: ProductRow) -> int:
+def packed_bytes(f: Factors, choice: StageChoice, row: ProductRow) -> int:
     """Bytes of scratch that a product takes for operands which a work item packs."""
     terms = prod(estimate(r.extent) for r in f.k)
-    width = (loops["a"] == "packed") * row.tile.mr + (loops["b"] == "packed") * row.tile.nr
+    width = (choice.a == "packed") * row.tile.mr + (choice.b == "packed") * row.tile.nr
     return int(DTYPES["f32"].size * terms * width)
 
 

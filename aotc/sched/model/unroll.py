@@ -140,7 +140,7 @@ def lower_unrolled(ctx: Context, stage: Stage, row: NestRow, box: Box) -> Unroll
     """The Unrolled stage of a transform over its box."""
     t = find_transform(ctx.program, stage)
     assert t is not None, stage.name  # ``check_schedule`` refuses others
-    lane = ctx.group.loops[stage.name]["lanes"]
+    lane = ctx.group.choices[stage.name].lanes
     steps = {a: _Block(ctx.group, a, t.blocks[a.name], *box[a])
              for a in stage.axes if a.name in t.blocks}
     ranges: list[Range] = []

@@ -25,9 +25,9 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.polynomial import ONE
+from aotc.ir.indices.polynomial import ONE
+from aotc.ir.indices.remap import invert_map
 from aotc.ir.program import Program
-from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import to_poly
 from aotc.sched.cost.accesses import Extra

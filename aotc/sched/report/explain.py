@@ -72,7 +72,7 @@ def _group(program, target, g):
     run += "".join(f", less in steps of {a}/{n} where that is work for fewer than all workers"
                    for a, n in g.balance.items())
     lines.append(f"work items: {show(tile.count)} of {cut}{run}; about {flops / 1e6:.3g} Mflop")
-    slide = [s for s, how in g.reuse.items() if how == "slide"]
+    slide = [s for s, how in g.reuses.items() if how == "slide"]
     if slide:
         lines.append("slide, what the next step reads again stays: " + ", ".join(slide))
     inside = dict(g.connect.items())
@@ -84,28 +84,28 @@ def _group(program, target, g):
 
 
 def _stage(g, target, s):
-    kind, row, loops = stage_category(s), g.ukernel[s.name], g.loops.get(s.name, {})
+    kind, row, choice = stage_category(s), g.choices[s.name].row, g.choice(s.name)
     sums = ", ".join(f"{r.name}={show(r.extent)}" for r in s.raxes)
     lines = [f"stage {s.name}: {row}, {kind}: {_CATEGORY[kind].format(r=sums)}"]
     if target.row(row).category == "contraction":
-        return lines + _contraction(target, s, target.product_row(row), loops)
+        return lines + _contraction(target, s, target.product_row(row), choice)
     if target.row(row).category == "dot":
         step = dot_step(target.product_row(row).a)
-        return lines + ["  rows " + _A_MODE[loops["a"]].format(
-            k=loops["k"], why=f"no run of a multiple of {step} along K"),
-            f"  lanes over {loops['lanes']}, packed in panels of {target.product_row(row).tile.nr} "
+        return lines + ["  rows " + _A_MODE[choice.a].format(
+            k=choice.k, why=f"no run of a multiple of {step} along K"),
+            f"  lanes over {choice.lanes}, packed in panels of {target.product_row(row).tile.nr} "
             f"columns x {step} "
-            + ("by every work item" if loops["b"] == "packed" else "at compile time")]
+            + ("by every work item" if choice.b == "packed" else "at compile time")]
     if target.row(row).category == "transform":
-        return lines + [f"  small constant matrices written out, lanes over {loops['lanes']}"]
+        return lines + [f"  small constant matrices written out, lanes over {choice.lanes}"]
     if row == "loops":
         return lines + [f"  scalar loops: {_why_scalar(s)}"]
-    if "digits" in loops:
-        lines.append(f"  loops over the digits of {loops['digits']}, which its loads take apart")
-    if loops.get("block"):
+    if choice.digits:
+        lines.append(f"  loops over the digits of {choice.digits}, which its loads take apart")
+    if choice.block:
         step = target.row(row).block
-        lines.append(f"  {step} neighbours along {loops['block']} share their loads")
-    return lines + [f"  lanes over {loops.get('lanes', '-')}: most unit-stride accesses"]
+        lines.append(f"  {step} neighbours along {choice.block} share their loads")
+    return lines + [f"  lanes over {choice.lanes or '-'}: most unit-stride accesses"]
 
 
 def _why_scalar(s):
@@ -117,13 +117,13 @@ def _why_scalar(s):
     return "no axis is worth lanes, or the schedule says so"
 
 
-def _contraction(target, s, row, loops):
-    f = factors_for(s, loops["lanes"])
-    lane = next(a for a in f.n if a.name == loops["lanes"])
+def _contraction(target, s, row, choice):
+    f = factors_for(s, choice.lanes)
+    lane = next(a for a in f.n if a.name == choice.lanes)
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     others = [u for u in target.rows("contraction") if u.serves(m)
               and (u.takes((*F32_OPERANDS, "f32")) or u.products == row.products)]
-    long = [r for r in f.k if r.name == loops["k"] or loops["a"] != "rows"]
+    long = [r for r in f.k if r.name == choice.k or choice.a != "rows"]
     terms = estimate_volume(r.extent for r in long)
     waste = {u: waste_of(target, u, m, n, terms) / (m * n) for u in (row, *others)}
     runner = sorted((u for u in others if u is not row), key=lambda u: waste[u])[:1]
@@ -136,9 +136,9 @@ def _contraction(target, s, row, loops):
              f"{least}"]
     load, guard = zero_filled(f.a)
     why = "its elements are computed" if load is None else "no long unit-stride run along K"
-    lines.append("  rows " + _A_MODE[loops["a"]].format(k=loops["k"], why=why)
+    lines.append("  rows " + _A_MODE[choice.a].format(k=choice.k, why=why)
                  + ("; rows in the padding read zeros" if guard is not None else ""))
-    lines.append("  lanes " + _B_MODE[loops["b"]].format(nr=row.tile.nr))
+    lines.append("  lanes " + _B_MODE[choice.b].format(nr=row.tile.nr))
     idle = [a for a in s.axes if a not in f.m and a != lane and a.extent != Const(1)]
     return lines + ([f"  once per {_names(idle)}" + (
         ": batched" if any(a in axes_of(f.a) and a in axes_of(f.b) for a in idle) else "")]

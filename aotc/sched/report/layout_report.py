@@ -156,22 +156,22 @@ def _why(v, buffer):
     if any(rule == RULE and buffer in (b, f"{b}_stored") for rule, b, _ in v.schedule.rewrites):
         out.append("the schedule's rewrites say so")
     for name, g, s in v.stages:
-        loops = g.loops.get(s.name, {})
-        s = loop_stage(s, loops)
-        lane = next((a for a in s.axes + s.raxes if a.name == loops.get("lanes")), None)
+        choice = g.choice(s.name)
+        s = loop_stage(s, choice)
+        lane = next((a for a in s.axes + s.raxes if a.name == choice.lanes), None)
         for n in (n for n in s.loads() if n.buffer == buffer):
-            out += _reader(v, name, s, n, loops, lane)
+            out += _reader(v, name, s, n, choice, lane)
         for o in (o for o in s.outputs if o.buffer == buffer):
             if lane is not None and is_unit(v.offset(buffer, o.index), lane):
                 out.append(f"{name} stores its lanes ({lane.name}) side by side")
     return tuple(dict.fromkeys(out)) or ("nothing asks for another order",)
 
 
-def _reader(v, name, s, load, loops, lane):
-    if loops.get("b") == "panel" and load in loads(factors_for(s, lane.name).b):
+def _reader(v, name, s, load, choice, lane):
+    if choice.b == "panel" and load in loads(factors_for(s, lane.name).b):
         return [f"{name} reads panels along {lane.name}"]
-    k = next((r for r in s.raxes if r.name == loops.get("k")), None)
-    if k is not None and loops.get("a") == "rows" and is_unit(v.offset(load.buffer, load.index), k):
+    k = next((r for r in s.raxes if r.name == choice.k), None)
+    if k is not None and choice.a == "rows" and is_unit(v.offset(load.buffer, load.index), k):
         return [f"{name} reads its rows in place along {k.name}"]
     if lane is not None and is_unit(v.offset(load.buffer, load.index), lane):
         return [f"{name} reads its lanes ({lane.name}) side by side"]
@@ -189,11 +189,11 @@ def _offline(v, used):
 
 
 def _conversions(v, name, g, s):
-    loops, machine = g.loops.get(s.name, {}), v.target.machine
+    choice, machine = g.choice(s.name), v.target.machine
     near = machine.outside(machine.registers).bandwidth
-    packed = [x for x in ("a", "b") if loops.get(x) == "packed"]
+    packed = [x for x, how in (("a", choice.a), ("b", choice.b)) if how == "packed"]
     if packed:
-        f = factors_for(s, loops["lanes"])
+        f = factors_for(s, choice.lanes)
         for operand in packed:
             e = f.a if operand == "a" else f.b
             size = 4 * estimate_volume(x.extent for x in axes_of(e))

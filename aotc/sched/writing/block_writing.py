@@ -4,8 +4,8 @@ left."""
 from collections.abc import Collection, Sequence
 
 from aotc.ir.plan import Contract, Kernel, Nest, points
-from aotc.ir.schedule import CHOICES
 from aotc.ir.simplify import upper
+from aotc.ir.stage_choice import TEXTS
 from aotc.sched.cost.block_cost import (
     Fetch,
     cheapest,
@@ -43,7 +43,7 @@ def shared_product(c: Contract, kernel: Kernel, target: Target,
             found |= cheapest(ways, costs, 0).said(which)
             accesses += min(costs)
         found["stages"] = _stages(row, kernel, target, accesses)
-    return found | dict(c.writing)
+    return found | c.writing.said
 
 
 def shared_fold(nests: Sequence[Nest], threads: int, target: Target) -> dict[str, int]:
@@ -83,7 +83,7 @@ def way_cost(c: Contract, which: str, way: Way, target: Target) -> float:
 def _order(c: Contract, machine: Machine) -> str:
     """Which loop over a work item's register tiles is the outermost."""
     sizes, ways = tuple(map(points, (c.m, (c.n,), (*c.taps, c.k)))), [
-        str(w) for w in CHOICES["order"]]
+        str(w) for w in TEXTS["order"]]
     rows, columns, terms = sizes
     if rows is None or columns is None or terms is None:
         return ways[0]

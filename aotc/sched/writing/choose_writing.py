@@ -1,5 +1,5 @@
 """The last step of ``decide``, and of whoever else makes a Schedule that is lowered: each stage
-says how its statements are written (``ir.schedule.CHOICES``).
+says how its statements are written (``ir/stage_choice.py``).
 
 What a stage says already is kept; the rest is chosen from its stages and the target, so a user may
 delete a choice, or all of them.  Lowering finds the very stages that were asked here.
@@ -11,7 +11,7 @@ from dataclasses import replace
 from aotc.errors import ScheduleError
 from aotc.ir.plan import Contract, Kernel, Nest
 from aotc.ir.program import Branch, Loop, Program
-from aotc.ir.schedule import CHOICES, Group, Schedule, without_writing, writing_of
+from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_group
 from aotc.sched.common_groups import CommonGroup, common_groups
@@ -79,15 +79,15 @@ def _written(program: Program, schedule: Schedule, target: Target) -> Schedule:
 
 def group_writing(program: Program, group: Group, target: Target, found: Staged) -> Group:
     """A group of computes, staged, with the choices of its stages filled in."""
-    loops = {s: dict(c) for s, c in group.loops.items()}
+    choices = dict(group.choices)
     for name in dict.fromkeys(found.owners):
-        said = writing_of(loops.get(name, {}))
+        said = group.choice(name).text
         stages = [replace(s, writing=said) for s, owner in zip(found.kernel.stages, found.owners)
                   if owner == name and isinstance(s, (Contract, Nest))]
         chosen = _stage_writing(stages, found.kernel, target, lined(program, found.kernel))
-        if chosen := dict(writing_of(chosen | dict(said))):
-            loops[name] = {k: v for k, v in loops.get(name, {}).items() if k not in chosen} | chosen
-    return replace(group, loops=loops)
+        if chosen := {k: v for k, v in chosen.items() if k not in said.said}:
+            choices[name] = group.choice(name).with_said(chosen)
+    return replace(group, choices=choices)
 
 
 def _stage_writing(stages: list[Contract | Nest], kernel: Kernel, target: Target,
@@ -112,12 +112,13 @@ def only_said(program: Program, schedule: Schedule, target: Target) -> Schedule:
         if find_call(program, group) is not None:
             return group
         found = kept_stages(program, schedule, target, group)
-        bare = without_writing(group)
-        usual = group_writing(program, bare, target, found).loops
-        less = replace(bare, loops={s: {k: v for k, v in c.items() if k not in CHOICES or (
-            v != usual.get(s, {}).get(k, v))} for s, c in group.loops.items()})
-        full, whole = (group_writing(program, g, target, found).loops for g in (less, group))
-        same = all(c.items() <= whole.get(s, {}).items() for s, c in full.items())
+        usual = group_writing(program, group.bare, target, found)
+        less = replace(group, choices={
+            s: c.bare.with_said({k: v for k, v in c.text.said.items()
+                                 if v != usual.choice(s).said.get(k, v)})
+            for s, c in group.choices.items()})
+        full, whole = (group_writing(program, g, target, found) for g in (less, group))
+        same = all(c.said.items() <= whole.choice(s).said.items() for s, c in full.choices.items())
         return less if same else group
 
     return replace(schedule, groups=tuple(map(said, schedule.groups)))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from aotc.ir.expr import Const
 from aotc.ir.plan import Contract, Nest
-from aotc.ir.schedule import CHOICES
+from aotc.ir.stage_choice import TEXTS
 from aotc.ir.statements import Range
 from aotc.ir.tile_statements import is_narrow
 from aotc.sched.cost.block_cost import cheapest
@@ -69,7 +69,7 @@ def _reread(c: Contract, making: Making) -> int:
 
 def _unroll(tuning: Tuning) -> int:
     """Steps that micro-kernels write out: the fewest of those that take as long."""
-    low, high = CHOICES["unroll"]
+    low, high = TEXTS["unroll"]
     ways = range(int(low), int(high) + 1)
     return cheapest(ways, [unroll_cost(n, tuning) for n in ways], tuning.slack)
 

@@ -79,7 +79,7 @@ class Estimator:
     def _tile(self, g, stages, model):
         """Extents of the work item: along the lanes, of everything else, and what comes first."""
         anchor = stages[model.anchor]
-        lane = g.loops.get(anchor.name, {}).get("lanes", "")
+        lane = g.choice(anchor.name).lanes
         size = {a.name: min(g.tile.get(a.name, 1 << 60), estimate(a.extent)) for a in anchor.axes}
         others = prod(n for a, n in size.items() if a != lane)
         return (log(size.get(lane, 1)), log(others), float(bool(g.parallel[:1] == (lane,))),
@@ -87,9 +87,9 @@ class Estimator:
 
     def _stage(self, candidate, g, s):
         """What the longest stage looks like to its micro-kernel."""
-        row, loops = self.target.row(g.ukernel[s.name]), g.loops.get(s.name, {})
-        s = loop_stage(s, loops)
-        lane = next((a for a in s.axes + s.raxes if a.name == loops.get("lanes")), None)
+        row, choice = self.target.row(g.choices[s.name].row), g.choice(s.name)
+        s = loop_stage(s, choice)
+        lane = next((a for a in s.axes + s.raxes if a.name == choice.lanes), None)
         unit = far = 0
         for load in s.loads():
             step = None if lane is None else stride(offset_of(
@@ -102,19 +102,19 @@ class Estimator:
         n = estimate(lane.extent) if lane is not None else 1
         lanes = row.tile.nr if isinstance(row, ProductRow) else self.target.lanes
         return (*(float(kind == c) for c in CATEGORIES), float(unit), float(far),
-                -(-n // lanes) * lanes / n, log(n), float("block" in loops),
-                log(estimate_volume(a.extent for a in s.raxes)), *self._contraction(s, row, loops))
+                -(-n // lanes) * lanes / n, log(n), float(bool(choice.block)),
+                log(estimate_volume(a.extent for a in s.raxes)), *self._contraction(s, row, choice))
 
-    def _contraction(self, s, row, loops):
+    def _contraction(self, s, row, choice):
         if row.category != "contraction":
             return (0.0,) * 8
-        f = factors_for(s, loops["lanes"])
+        f = factors_for(s, choice.lanes)
         m = estimate_volume(a.extent for a in f.m)
-        k = next(estimate(r.extent) for r in f.k if r.name == loops["k"])
+        k = next(estimate(r.extent) for r in f.k if r.name == choice.k)
         guard = zero_filled(f.a)[1]
         mr = row.tile.mr
         return (float(mr), float(row.tile.nr), -(-m // mr) * mr / m, log(m), log(k),
-                float(loops["a"] == "rows"), float(loops["b"] == "panel"),
+                float(choice.a == "rows"), float(choice.b == "panel"),
                 float(guard is not None))
 
 

@@ -9,7 +9,7 @@ Knobs are named by position (``group.stage.what``), so a point means the same in
 Legal is what ``check_group`` accepts; nothing here knows what an operator is.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -19,7 +19,8 @@ from aotc.ir.access import is_unit, layout_from_json, offset_of
 from aotc.ir.expr import Const, depends_on_data
 from aotc.ir.layout import Layout, LayoutJson
 from aotc.ir.program import Program, Rewrite
-from aotc.ir.schedule import CHOICES, LOOKUPS, Group, Schedule
+from aotc.ir.schedule import Group, Schedule
+from aotc.ir.stage_choice import FIELDS, LOOPS, TEXTS, StageChoice
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_group
 from aotc.sched.choices import choices_of
@@ -27,7 +28,7 @@ from aotc.sched.choose.gensor import ladder
 from aotc.sched.choose.loops import panel_layout, window_block
 from aotc.sched.cost.row_cost import row_waste
 from aotc.sched.model.size import estimate, estimate_volume
-from aotc.sched.model.stages import factors_for, group_stages
+from aotc.sched.model.stages import Stage, factors_for, group_stages
 from aotc.sched.model.unroll import find_transform
 from aotc.target.base import Target
 from aotc.tuner.space.sites import Site
@@ -35,6 +36,10 @@ from aotc.tuner.space.trial import Candidate, Values
 
 RUNGS = 9  # extents of a tile that are tried along one axis
 SHORTEST = 4  # an axis below this is not worth lanes
+# what a stage does for another value of a choice to be worth trying (``where`` of its field)
+WHERE: dict[str, Callable[[Stage], bool]] = {
+    "": lambda s: True,
+    "lookups": lambda s: any(depends_on_data(i) for n in s.loads() for i in n.index)}
 BY_RULE = ""  # the value of a choice of writing that a Schedule leaves out
 
 
@@ -115,7 +120,7 @@ class Space:
         knob = next((k for k in self.knobs if k.name == name), None)
         if knob is None:
             return {}
-        lane = g.loops[s.name]["lanes"]
+        lane = g.choices[s.name].lanes
         cut = g.tile if g.anchor in s.computes else {}
         size = {a.name: min(cut.get(a.name, 1 << 60), estimate(a.extent)) for a in s.axes}
         m = prod(size[a.name] for a in factors_for(s, lane).m)
@@ -146,34 +151,33 @@ class Space:
                 yield Knob(f"{i}.run", (0, *(n * step for n in far)), base)
 
     def _stage_knobs(self, at, g, s):
-        row, loops = self.target.row(g.ukernel[s.name]), g.loops.get(s.name, {})
+        row, choice = self.target.row(g.choices[s.name].row), g.choice(s.name)
         if row.category == "contraction":
-            f = factors_for(s, loops["lanes"])
+            f = factors_for(s, choice.lanes)
             m = estimate_volume(a.extent for a in f.m)
             rows = tuple(u.name for u in self.target.rows("contraction")
                          if u.products == row.products and u.serves(m))
             yield Knob(f"{at}.row", rows, row.name)
-            yield Knob(f"{at}.a", ("rows", "packed"), loops["a"])
+            yield Knob(f"{at}.a", ("rows", "packed"), choice.a)
             yield from self._written_knobs(at, g, s)
         elif row.category not in ("loops", "transform", "dot"):
             axes = s.axes + (s.raxes if s.fold in ("sum", "max", "min") else ())
-            lanes = tuple(a.name for a in axes if a.name == loops.get("lanes") or (
+            lanes = tuple(a.name for a in axes if a.name == choice.lanes or (
                 estimate(a.extent) >= SHORTEST and self._unit_stride(s, a)))
-            if loops.get("lanes") in lanes:
-                yield Knob(f"{at}.lanes", lanes, loops["lanes"])
+            if choice.lanes in lanes:
+                yield Knob(f"{at}.lanes", lanes, choice.lanes)
             if row.category == "window":
-                yield Knob(f"{at}.block", ("", "block"), "block" if loops.get("block") else "")
+                yield Knob(f"{at}.block", ("", "block"), "block" if choice.block else "")
             if s.fold != "none":
                 yield from self._written_knobs(at, g, s)
 
     def _written_knobs(self, at, g, s):
-        """Of choices that mean something: there are rows to look up where data says places."""
-        loops = g.loops.get(s.name, {})
-        looks_up = any(depends_on_data(i) for n in s.loads() for i in n.index)
+        """Of choices of how statements are written, where those mean something."""
+        said = g.choice(s.name).said
         for key in choices_of(self.target, g, s.name):
-            if key not in CHOICES or key in LOOKUPS and not looks_up:
+            if key not in TEXTS or not WHERE[FIELDS[key].metadata["where"]](s):
                 continue
-            base = loops.get(key, BY_RULE)
+            base = said.get(key, BY_RULE)
             yield Knob(f"{at}.{key}", tuple(dict.fromkeys((BY_RULE, *_written(key), base))), base)
 
     def _unit_stride(self, s, axis):
@@ -190,12 +194,12 @@ class Space:
             t = find_transform(self.form.program, s)
             for name, n in t.blocks.items() if t is not None else ():
                 steps[name] = max(steps.get(name, 1), n)
-        loops = g.loops.get(anchor.name, {})
-        if loops.get("lanes"):
-            steps.setdefault(loops["lanes"], self.target.lanes)
-        row = self.target.row(g.ukernel[anchor.name])
+        choice = g.choice(anchor.name)
+        if choice.lanes:
+            steps.setdefault(choice.lanes, self.target.lanes)
+        row = self.target.row(g.choices[anchor.name].row)
         if row.category == "contraction":
-            f = factors_for(anchor, loops["lanes"])
+            f = factors_for(anchor, choice.lanes)
             steps.setdefault(f.m[-1].name if f.m else "", row.tile.mr)
         return steps
 
@@ -205,55 +209,51 @@ class Space:
         """(groups, layouts) with the knobs of ``values`` turned."""
         layouts, groups = dict(self.form.layouts), []
         for i, g in enumerate(self.form.groups):
-            rows, loops = dict(g.ukernel), {s: dict(c) for s, c in g.loops.items()}
+            choices = dict(g.choices)
             for n, s in enumerate(self.stages[i]):
-                self._turn_stage(f"{i}.{n}", s, rows, loops, layouts, values)
-            groups.append(self._turn_tile(i, replace(g, ukernel=rows, loops=loops, why=""),
-                                          values))
+                choices[s.name] = self._turn_stage(f"{i}.{n}", s, g.choice(s.name), layouts, values)
+            groups.append(self._turn_tile(i, replace(g, choices=choices, why=""), values))
         return tuple(groups), layouts
 
-    def _turn_stage(self, at, s, rows, loops, layouts, values):
-        if f"{at}.row" in values and values[f"{at}.row"] != rows[s.name]:
-            rows[s.name] = values[f"{at}.row"]
-            if loops[s.name]["b"] == "panel":
-                self._repack(s, loops[s.name], self.target.row(rows[s.name]), layouts)
-        if f"{at}.a" in values:
-            loops[s.name]["a"] = values[f"{at}.a"]
-        if f"{at}.lanes" in values:
-            loops[s.name]["lanes"] = values[f"{at}.lanes"]
-        for key in CHOICES:
-            if f"{at}.{key}" in values:
-                loops[s.name].pop(key, None)
-                if values[f"{at}.{key}"] != BY_RULE:
-                    loops[s.name][key] = values[f"{at}.{key}"]
-        if self.target.row(rows[s.name]).category == "window" and (
-                f"{at}.block" in values or f"{at}.lanes" in values):
-            block = "block" if "block" in loops[s.name] else ""
-            self._turn_block(s, rows, loops[s.name], values.get(f"{at}.block", block))
+    def _turn_stage(self, at: str, s: Stage, choice: StageChoice, layouts: dict[str, LayoutJson],
+                    values: Values) -> StageChoice:
+        """The choice of a stage with the knobs at ``at`` turned; a repacked weight's layout goes
+        to ``layouts``."""
+        if values.get(f"{at}.row", choice.row) != choice.row:
+            choice = replace(choice, row=values[f"{at}.row"])
+            if choice.b == "panel":
+                choice = self._repack(s, choice, layouts)
+        turned = {key: values[f"{at}.{key}"] for key in LOOPS
+                  if f"{at}.{key}" in values and key != "block"}
+        choice = choice.with_said({k: None if v == BY_RULE else v for k, v in turned.items()})
+        if self.target.row(choice.row).category == "window" and (
+                f"{at}.block" in values or "lanes" in turned):
+            block = "block" if choice.block else ""
+            return self._turn_block(s, choice, values.get(f"{at}.block", block))
+        return choice
 
-    def _turn_block(self, s, rows, choice, how):
+    def _turn_block(self, s: Stage, choice: StageChoice, how: str) -> StageChoice:
         plain = [u.name for u in self.target.rows("window") if u.block == 1]
         wide = [u.name for u in self.target.rows("window") if u.block > 1]
-        lane = next(a for a in s.axes + s.raxes if a.name == choice["lanes"])
+        lane = next(a for a in s.axes + s.raxes if a.name == choice.lanes)
         found = window_block(s, lane, self.target.tuning.window_taps) if how and wide else None
-        choice.pop("block", None)
         if found is not None:
-            rows[s.name], choice["block"] = wide[0], found[0].name
-        elif plain:
-            rows[s.name] = plain[-1]
+            return replace(choice, row=wide[0], block=found[0].name)
+        return replace(choice, row=plain[-1] if plain else choice.row, block="")
 
-    def _repack(self, s, choice, row, layouts):
+    def _repack(self, s, choice, layouts):
         """Weights in panels of another row's width; one that others read stays and is repacked
         while the kernel runs."""
-        f = factors_for(s, choice["lanes"])
+        f = factors_for(s, choice.lanes)
         if f.b.buffer in self.site.fixed:
-            choice["b"] = "packed"
-            return
-        lane = next(a for a in f.n if a.name == choice["lanes"])
-        k = next(r for r in f.k if r.name == choice["k"])
+            return replace(choice, b="packed")
+        lane = next(a for a in f.n if a.name == choice.lanes)
+        k = next(r for r in f.k if r.name == choice.k)
         shape = self.form.program.consts[f.b.buffer].shape
+        row = self.target.product_row(choice.row)
         layouts[f.b.buffer] = panel_layout(f.b.index, lane, f.k, k, row.tile.nr,
                                            shape).to_json()
+        return choice
 
     def _turn_tile(self, i, g, values):
         anchor = next(s for s in self.stages[i] if g.anchor in s.computes)
@@ -264,8 +264,8 @@ class Space:
             return g
         extent = {a.name: estimate(a.extent) for a in anchor.axes}
         static = {a.name: isinstance(a.extent, Const) for a in anchor.axes}
-        row, lane = self.target.row(g.ukernel[anchor.name]), g.loops.get(
-            anchor.name, {}).get("lanes")
+        row, lane = self.target.row(g.choices[anchor.name].row), g.choice(
+            anchor.name).lanes
         tile = dict(g.tile)
         for n in turned:
             want = values[f"{i}.tile.{n}"]
@@ -278,15 +278,16 @@ class Space:
         order = [n for n in order if n == first] + [n for n in order if n != first]
         run = {n: values.get(f"{i}.run", far) for n, far in g.run.items() if n in tile}
         run = {n: -(-far // tile[n]) * tile[n] for n, far in run.items() if far}
-        reuse = {s: how for s, how in g.reuse.items() if run or how != "slide"}
+        reuse = {s: how for s, how in g.reuses.items() if run or how != "slide"}
         balance = {n: tile[n] if n in run else step for n, step in g.balance.items()
                    if n in tile and tile[n] % step == 0}
-        return replace(g, tile=tile, parallel=tuple(order), run=run, reuse=reuse, balance=balance)
+        return replace(g.with_reuses(reuse), tile=tile, parallel=tuple(order), run=run,
+                       balance=balance)
 
 
 def _written(key: str) -> tuple[int | str, ...]:
-    """Values of a choice of ``CHOICES`` that are tried: its texts, or 0 (or 1) and powers of 4."""
-    known = CHOICES[key]
+    """Values of a choice that are tried: its texts, or 0 (or 1) and powers of 4."""
+    known = TEXTS[key]
     if isinstance(known[0], str):
         return known
     low, high = known

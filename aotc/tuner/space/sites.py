@@ -191,9 +191,7 @@ def renamed_group(group: Group, names: Mapping[str, str], name: str) -> Group:
 
     return replace(group, name=name, computes=tuple(names[c] for c in group.computes),
                    outputs=tuple(names[o] for o in group.outputs), anchor=names[group.anchor],
-                   connect=keys(group.connect), ukernel=keys(group.ukernel),
-                   loops=keys(group.loops), split=keys(group.split), reuse=keys(group.reuse),
-                   why="")
+                   connect=keys(group.connect), choices=keys(group.choices), why="")
 
 
 __all__ = ["Site", "canonical", "piece", "renamed", "renamed_group",

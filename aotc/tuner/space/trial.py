@@ -20,7 +20,8 @@ from aotc.ir.dtypes import Array, is_float
 from aotc.ir.expr import Axis, Cast, Const, Load, Sym
 from aotc.ir.layout import LayoutJson
 from aotc.ir.program import Buffer, Compute, Program, Step
-from aotc.ir.schedule import Group, Loops, Schedule
+from aotc.ir.schedule import Group, Schedule
+from aotc.ir.stage_choice import StageChoice
 from aotc.samples import Feeds, Syms
 from aotc.sched.memory.allocate import allocate
 from aotc.target.base import Target
@@ -85,9 +86,9 @@ class _Builder:
 
     def _group(self, step: Compute, owner: int | None) -> None:
         self.steps.append(step)
-        row, loops = _fill_row(self.target, step, self.layouts.get(step.out))
-        self.groups.append(Group(f"g{len(self.groups)}", (step.out,), (step.out,), step.out, {},
-                                 {}, {step.out: row}, {step.out: loops} if loops else {}))
+        choice = _fill_choice(self.target, step, self.layouts.get(step.out))
+        self.groups.append(Group(f"g{len(self.groups)}", (step.out,), (step.out,), step.out,
+                                 choices={step.out: choice}))
         self.owners.append(owner)
 
     def add(self, number: int, candidate: Candidate) -> None:
@@ -137,17 +138,17 @@ class _Builder:
         self.inputs.append(name)
 
 
-def _fill_row(target: Target, step: Compute, layout: LayoutJson | None) -> tuple[str, Loops]:
-    """(row, loops) of a map that writes one value everywhere: lanes over the innermost dim."""
+def _fill_choice(target: Target, step: Compute, layout: LayoutJson | None) -> StageChoice:
+    """The choice of a map that writes one value everywhere: lanes over the innermost dim."""
     rows = target.rows("map")
     if not rows or not step.axes or step.body.dtype != "f32":
-        return "loops", {}
+        return StageChoice("loops")
     lane: Axis | None = step.axes[-1]
     if layout:
         index = layout_from_json(layout).index(step.axes, tuple(a.extent for a in step.axes))
         last = index[-1]
         lane = last if isinstance(last, Axis) else None
-    return (rows[0].name, {"lanes": lane.name}) if lane is not None else ("loops", {})
+    return StageChoice("loops") if lane is None else StageChoice(rows[0].name, lane.name)
 
 
 def trial_feeds(program: Program, values: Syms) -> Feeds:
