@@ -56,10 +56,10 @@ def refuses(request, monkeypatch):
         instead(check, "check_group", own)
         instead(refused, "check_group", own)
     elif request.param == "lowering":
-        def own(known, program, schedule, target, g, number):
+        def own(known, program, schedule, target, g, *name):
             if several(g):
                 raise KeyError(g.name)
-            return known(program, schedule, target, g, number)
+            return known(program, schedule, target, g, *name)
         instead(lower, "lower_group", own)
         instead(refused, "lower_group", own)
     elif request.param == "plan":
