@@ -7,8 +7,8 @@ from math import gcd, prod
 from typing import ClassVar
 
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, rewrite
+from aotc.ir.indices.polynomial import ONE, Poly, cancels, p_add
 from aotc.ir.layout import Layout, LayoutJson, Reorder
-from aotc.ir.polynomial import ONE, Poly, cancels, p_add
 from aotc.ir.simplify import from_poly, linear_in, p_lower, p_upper, same, simplify, to_poly
 
 WOVEN = 4  # rows that vectors weave into each other
