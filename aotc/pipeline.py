@@ -52,13 +52,7 @@ from aotc.passes.regions import everywhere
 from aotc.passes.requantise import requantise
 from aotc.passes.rewrites import rewritten
 from aotc.samples import record_samples
-from aotc.sched import (
-    check_arena,
-    check_schedule,
-    complete,
-    large_arena,
-    parse_limit,
-)
+from aotc.sched import check_arena, check_schedule, complete, large_arena, parse_limit
 from aotc.sched.choose.serving import multiplies_bytes, reads_groups, serving
 from aotc.sched.common_kernels import lower_parts
 from aotc.sched.dynamic.choose import Ranges
@@ -68,6 +62,7 @@ from aotc.sched.precision.budget import Narrowed
 from aotc.sched.precision.levels import levels_of, rounds
 from aotc.sched.refused import Apart, refused_computes
 from aotc.sched.shape_variants import Part, boxes, parts
+from aotc.sched.shared_plans import share_plans
 from aotc.stage_names import STAGE_NAMES
 from aotc.target import Target, get_target
 from aotc.target.machine_file import with_machine
@@ -256,7 +251,7 @@ def _faults_of(found: Sequence[Part], target: Target) -> list[str]:
 
 
 def _plan(work: Work) -> Work:
-    """The Plans of all variants for all CPUs, the widest first."""
+    """The Plans of all variants for all CPUs, the widest first, with what they share."""
     found = _alternatives(work, work.target, work.schedule, work.parts)
     for target in work.variants[1:]:
         math, optimize = work.schedule.math, work.schedule.optimize
@@ -273,8 +268,8 @@ def _plan(work: Work) -> Work:
     large = max(filter(None, arenas), key=lambda x: x.bytes, default=None)
     program = work.program
     shapes = {n: program.shape(n) for n in (*program.inputs, *program.outputs)}
-    return replace(work, plans=Plans(found, program.syms, program.checks, shapes), parts=(),
-                   large=large)
+    plans = share_plans(Plans(found, program.syms, program.checks, shapes))
+    return replace(work, plans=plans, parts=(), large=large)
 
 
 def _alternatives(work: Work, target: Target, schedule: Schedule,

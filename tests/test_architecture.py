@@ -399,7 +399,6 @@ NUMBERS = {
     "sched/shape_variants.py": {"MOST_PIECES": BOUND},
     "emit/bundle/kits.py": {"KITS": FORMAT},
     "emit/bundle/render.py": {"COST_BYTES": FORMAT, "MOST_BYTES": BOUND, "SHOWN": FORMAT},
-    "emit/bundle/variants.py": {"_ALIGNMENT": FORMAT},
     "emit/bundle/weights.py": dict.fromkeys(
         ("MAGIC", "VERSION", "HEADER_BYTES", "ALIGNMENT", "TEXT_BYTES", "_PLACE", "_HALF",
          "WORTH_A_RANGE", "_CHUNK"), FORMAT),

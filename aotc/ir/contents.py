@@ -1,10 +1,10 @@
 """What values made of statements, tuples and expressions consist of: their expressions, the
 buffers and names they use, and the same values with others."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from aotc.ir.expr import (
     Axis,
@@ -21,6 +21,8 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.simplify import simplify
+
+V = TypeVar("V")
 
 
 def buffers_in(value: object) -> Mapping[str, None]:
@@ -103,6 +105,29 @@ def with_symbols(value: Any, new: Callable[[Sym], Sym]) -> Any:
     return with_expressions(value, lambda e: rewrite(e, node, found))
 
 
+def symbols(e: Expr) -> Iterator[Sym]:
+    """The symbols of an expression, in the extents of its axes too."""
+    for n in walk(e):
+        if isinstance(n, Sym):
+            yield n
+        elif isinstance(n, Axis):
+            yield from symbols(n.extent)
+
+
+def for_all(values: Sequence[V]) -> V:
+    """The first of values that differ in the ranges of symbols only, right for all of them."""
+    found = [dict.fromkeys(s for e in expressions(v) for s in symbols(e)) for v in values]
+    if all(f == found[0] for f in found):
+        return values[0]
+    hull: dict[str, Sym] = {}
+    for s in (s for f in found for s in f):
+        t = hull.get(s.name, s)
+        ends = None if s.hi is None or t.hi is None else max(s.hi, t.hi)
+        hull[s.name] = replace(t, lo=min(s.lo, t.lo), hi=ends)
+    value: V = with_symbols(values[0], lambda s: hull[s.name])
+    return value
+
+
 def expressions(value: object) -> Iterator[Expr]:
     """All expressions in a value made of dataclasses and tuples, such as a statement."""
     if isinstance(value, Expr):
@@ -140,5 +165,5 @@ def _names(value: Any) -> frozenset[str]:
     return names_in(tuple(getattr(value, name) for name in _fields_of(type(value))))
 
 
-__all__ = ["buffers_in", "expressions", "guards", "names_in", "nodes", "substituted",
-           "with_buffers", "with_expressions", "with_symbols"]
+__all__ = ["buffers_in", "expressions", "for_all", "guards", "names_in", "nodes", "substituted",
+           "symbols", "with_buffers", "with_expressions", "with_symbols"]

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from aotc.ir.access import ArrayForm, ArrayOf
-from aotc.ir.contents import guards
+from aotc.ir.contents import buffers_in, guards
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Guarded, Shape, Sym, Var, maximum, show
 from aotc.ir.numbers.grouped import Grouping
@@ -346,7 +346,9 @@ class Kernel:
     ``around``: {number of a stage: what engines are told in front of it}, of their number: behind
     all, as pairs.  ``clusters``: of workers, its items are dealt to so many (0: there are none).
     ``ahead``: what is copied while the step before is computed.  ``says``: of every stage, the
-    Program's lines that it computes, for readers.  ``arrays``: what its text indexes as arrays."""
+    Program's lines that it computes, for readers.  ``arrays``: what its text indexes as arrays.
+    ``function``: the first of the kernels that have one function with it, which differ in the
+    tensors they touch only ("": it has its own)."""
 
     BUFFERS: ClassVar[tuple[str, ...]] = ("reads", "writes")
     name: str
@@ -375,6 +377,22 @@ class Kernel:
     ahead: Ahead | None = None
     says: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
     arrays: tuple[ArrayOf, ...] = ()
+    function: str = field(default="", compare=False)
+
+    @cached_property
+    def touched(self) -> tuple[str, ...]:
+        """The tensors that its statements touch, in the order in which they do: those that they
+        only read, then the others."""
+        found = [b for b in buffers_in(self.body) if b in {*self.reads, *self.writes}]
+        return tuple(sorted(found, key=lambda b: b in self.writes))
+
+    def reads_alone(self, plan: "Plan", name: str) -> bool:
+        """True for a tensor that it only reads, where nothing it writes lies: an input that dies
+        here may lie where the output goes."""
+        written = {(p.storage, p.slot, p.offset) for p in map(plan.place, self.writes)
+                   if p.storage == "arena"}
+        p = plan.place(name)
+        return name not in self.writes and (p.storage, p.slot, p.offset) not in written
 
     def rule(self, guarded: Guarded) -> Rule:
         """(operation, why) of a Guarded; where that does not say why, the kernel's nodes do."""
@@ -388,7 +406,9 @@ class Kernel:
         return most([(end + 63) // 64 * 64])
 
     def __str__(self) -> str:
-        out = [f"{self.name}: {self.title}", f"  for ~tile in 0..{show(self.tiles)} parallel"]
+        shared = self.function not in ("", self.name)
+        out = [f"{self.name}: {self.title}" + f", the function of {self.function}" * shared,
+               f"  for ~tile in 0..{show(self.tiles)} parallel"]
         return "\n".join(out + text_of(self.body, 2))
 
 

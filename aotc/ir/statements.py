@@ -352,17 +352,36 @@ class Fill(Stmt):
 
 
 @dataclass(frozen=True)
+class Function:
+    """A function of a stage, or of several that differ in their buffers only: ``name``, after the
+    first of them, and what a stage passes of its kernel's, ``buffers`` and ``names`` of integers,
+    in the order of the parameters."""
+
+    BUFFERS: ClassVar[tuple[str, ...]] = ("buffers",)
+    name: str
+    buffers: tuple[str, ...]
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join((*self.buffers, *self.names))})"
+
+
+@dataclass(frozen=True)
 class Section(Stmt):
-    """The statements of one stage, under a title.  ``apart``: in a function of their own; ``says``:
-    the Program's lines that they compute."""
+    """The statements of one stage, under a title.  ``apart``: in a function of their own, or of
+    equal ones; ``says``: the Program's lines that they compute; ``function``: which one, in a
+    finished Plan."""
 
     title: str = field(compare=False)
     body: Body
     apart: bool = False
     says: tuple[str, ...] = field(default=(), compare=False)
+    function: Function | None = field(default=None, compare=False)
 
     def lines(self) -> list[str]:
-        return [f"-- {self.title}" + (", apart" if self.apart else ""), *text_of(self.body)]
+        where = f" as {self.function}" if self.function else ""
+        return [f"-- {self.title}" + (f", apart{where}" if self.apart else ""),
+                *text_of(self.body)]
 
 
 def bodies(stmt: object) -> Iterator[tuple[str, Body]]:

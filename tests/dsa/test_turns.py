@@ -14,7 +14,6 @@ from te_programs import Maker, ax, conv2d, matmul, random_feeds, two_products
 import aotc
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
-from aotc.emit.c.alike import owned
 from aotc.errors import ScheduleError
 from aotc.ir.schedule import Schedule, Slot
 from aotc.ir.statements import Copy, Wait
@@ -29,6 +28,7 @@ from aotc.sched.clusters.choose_weights import Taken, gap
 from aotc.sched.copy_faults import copy_faults
 from aotc.sched.cost.cycles import timeline
 from aotc.sched.memory.allocate import allocate
+from aotc.sched.shared_functions import kernel_key
 from aotc.target import get_target
 from aotc.tools.engine_times import picture
 
@@ -91,7 +91,7 @@ def test_kernels_whose_tensors_stay_elsewhere_share_no_function(planned):
     plan = planned[1]
     moved = replace(plan, places=tuple(
         replace(p, offset=p.offset + 64) if p.name == "h" else p for p in plan.places))
-    keys = [{o.key for o in owned([p]) if "h" in o.kernel.reads + o.kernel.writes}
+    keys = [{kernel_key(p, k) for k in p.kernels if "h" in k.reads + k.writes}
             for p in (plan, moved)]
     assert len(keys[0]) == len(keys[1]) == 2 and keys[0].isdisjoint(keys[1])
 

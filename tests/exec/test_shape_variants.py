@@ -15,11 +15,10 @@ from small_models import dense, embedding, make_model, running_sum
 import aotc
 from aotc.cli import main
 from aotc.emit.bundle.variants import variants
-from aotc.emit.c.alike import symbols
 from aotc.emit.c.kernel_text import kernel_functions
 from aotc.emit.text.dialect import Dialect
 from aotc.errors import ScheduleError, UnsupportedError
-from aotc.ir.contents import expressions
+from aotc.ir.contents import expressions, symbols
 from aotc.ir.expr import as_expr
 from aotc.ir.plans import Plans
 from aotc.ir.schedule import Schedule, Variant
@@ -325,7 +324,7 @@ def test_a_function_of_several_variants_is_right_for_all():
     target = TARGETS["c"]
     made = kernel_functions(variant.plans, "m", Dialect(target.folder, target.lanes,
                                                        target.vectors))
-    found = {s for kernel, _ in made if kernel.name in shared for e in expressions(kernel)
+    found = {s for t in made if t.kernel.name in shared for e in expressions(t.kernel)
              for s in symbols(e)}
     assert {(s.lo, s.hi) for s in found} == {(1, 300)}
 

@@ -1,12 +1,9 @@
 """Several plans of one model in one bundle: each CPU runs the widest it can, and every call the
 first whose extents are its own."""
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from aotc.emit.bundle.call_tree import calls
 from aotc.emit.bundle.describe import kernel_order, kernels, rules, slab_bytes
@@ -24,14 +21,12 @@ from aotc.ir.simplify import simplify
 from aotc.target import get_target
 from aotc.target.base import Target
 
-_ALIGNMENT = 64
 # /proc/cpuinfo's name -> the words of Linux's auxiliary vector and the bits of <sys/auxv.h>
 _ARM_BITS = {"asimddp": ("AT_HWCAP", "HWCAP_ASIMDDP"), "i8mm": ("AT_HWCAP2", "HWCAP2_I8MM"),
              "bf16": ("AT_HWCAP2", "HWCAP2_BF16")}
 # /proc/cpuinfo's name of a CPU's maker -> the compilers' word for __builtin_cpu_is
 _MAKERS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 EMITTERS = {"c": c_kernels.render_kernels, "dsa": dsa.render_kernels, "simt": simt.render_kernels}
-_ONE_NAME = {"c": c_kernels.one_name, "dsa": c_kernels.one_name, "simt": simt.one_name}
 
 
 @dataclass(frozen=True)
@@ -113,38 +108,27 @@ def kernel_flags(plan: Plan, target: Target) -> tuple[str, ...]:
 
 def variants(name: str, plans: Plans,
              kernel_files: Mapping[str, str] | None = None) -> tuple[Variant, ...]:
-    """Variants of Plans, one weights image under all of them.
+    """Variants of Plans, which share one weights image.
 
     ``name``: the bundle's prefix.  ``kernel_files``: texts of the first target's kernels instead
     of rendered ones.  A single target keeps the bundle's own prefix for its kernels.
     """
-    shared = iter(share_weights([a.plan for a in plans.alternatives]))
     sets = list(plans.sets())
     out: list[Variant] = []
     for found in sets:
         target = get_target(found[0].plan.target)
         suffix = "" if len(sets) == 1 else f"_{target.name.rpartition('-')[2]}"
         marks = [f"s{i}" for i in range(len(found) - 1)] + [""]
-        own = [_marked(next(shared), mark, name + suffix) for mark in marks]
-        if len(own) > 1:
-            own = _ONE_NAME[target.emitter](own, target)
-        choices = tuple(_choice(plans, one, mark, replace(plan, name=one.plan.name))
-                       for one, mark, plan in zip(found, marks, own))
+        own = [replace(a.plan, name=name + suffix) for a in found]
+        choices = tuple(_choice(plans, one, mark) for one, mark in zip(found, marks))
         files = kernel_files if kernel_files is not None and not out else EMITTERS[
             target.emitter](own[-1], target, own[:-1])
         out.append(Variant(choices, found[-1].schedule, target, suffix, name + suffix, files))
     return tuple(out)
 
 
-def _marked(plan: Plan, mark: str, name: str) -> Plan:
-    """The Plan under the prefix of its target, with kernels whose names no other plan of it has:
-    the base has no ``mark``."""
-    named = tuple(replace(k, name=f"{mark}_{k.name}") for k in plan.kernels)
-    return replace(plan, name=name, kernels=named if mark else plan.kernels)
-
-
-def _choice(plans: Plans, one: Alternative, mark: str, plan: Plan) -> Choice:
-    when = one.condition.when
+def _choice(plans: Plans, one: Alternative, mark: str) -> Choice:
+    plan, when = one.plan, one.condition.when
     if not mark and len(plans.alternatives) == len(list(plans.sets())):
         return Choice(plan, "", "", "", "")
     if mark:
@@ -154,23 +138,3 @@ def _choice(plans: Plans, one: Alternative, mark: str, plan: Plan) -> Choice:
     whole = {s.name: (s.lo, s.hi) for s in plans.syms}
     left = {n: ends for n, ends in one.condition.left.items() if ends != whole[n]}
     return Choice(plan, "_base", "", ", ".join(filter(None, ("all others", show_when(left)))), "")
-
-
-def share_weights(plans: Sequence[Plan]) -> tuple[Plan, ...]:
-    """The plans with their weights moved into one image: equal constants lie at one place."""
-    if len(plans) == 1:
-        return tuple(plans)
-    offsets, end, out = {}, 0, []
-    for plan in plans:
-        moved = {}
-        for name, array in plan.weights:
-            data = np.ascontiguousarray(array)
-            key = (data.dtype.str, hashlib.sha256(data.reshape(-1).view("u1").data).digest())
-            if key not in offsets:
-                offsets[key] = end
-                end += -(-data.nbytes // _ALIGNMENT) * _ALIGNMENT
-            moved[name] = offsets[key]
-        places = tuple(replace(p, offset=moved[p.name]) if p.name in moved else p
-                       for p in plan.places)
-        out.append(replace(plan, places=places))
-    return tuple(out)

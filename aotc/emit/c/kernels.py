@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aotc.emit.bundle.library_sources import library_files, library_header
-from aotc.emit.c.alike import one_name
-from aotc.emit.c.kernel_text import Function, KernelText, kernel_functions
+from aotc.emit.c.kernel_text import KernelText, Text, kernel_functions
 from aotc.emit.c.narrow_lanes import HEADER
 from aotc.emit.c.needs import Needs, needs
 from aotc.emit.c.register_tile import COUNTED
@@ -32,8 +31,8 @@ FILE_BYTES = 120_000  # kernels share a file up to about this much text: files c
 def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = (),
                    text_of: type[KernelText] = KernelText, head: str = "") -> dict[str, str]:
     """{file name: C text} of all kernels of ``plan``, and of ``others`` for the same target that
-    have names of their own (``one_name``), and the micro-kernels they call.  text_of: what writes
-    them; head: lines behind the includes of their files."""
+    have names of their own, and the micro-kernels they call.  text_of: what writes kernels; head:
+    lines behind the includes of their files."""
     name, plans = prefix(plan.name), (plan, *others)
     dialect = Dialect(target.folder, target.lanes, target.vectors)
     functions = kernel_functions(plans, name, dialect, text_of)
@@ -43,23 +42,33 @@ def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = (),
         files[f"{name}_ukernels.h"] = _ukernel_header(name, dialect, ukernels)
         files[f"{name}_kernels_0.c"] = _ukernel_file(name, target, dialect, ukernels)
     for i, chunk in enumerate(_chunks(functions)):
-        here = needs(kernel for kernel, _ in chunk)
+        here = needs(t.kernel for t in chunk)
+        stages: dict[str, str] = {}
         text = _preamble(name, target, dialect, bool(ukernels), plan.math, here) + head + "\n".join(
-            text for _, text in chunk)
+            _behind_stages(t, stages) for t in chunk)
         files[f"{name}_kernels_{i + 1}.c"] = text
     return {file: wrapped(text) for file, text in files.items()}
 
 
-def _chunks(functions: Iterable[Function]) -> list[list[Function]]:
-    chunks: list[list[Function]] = []
-    size = 0
-    for kernel, text in functions:
+def _chunks(functions: Iterable[Text]) -> list[list[Text]]:
+    """The functions of each file.  A stage that several files call stands in each of them."""
+    chunks: list[list[Text]] = []
+    size, stages = 0, dict[str, str]()
+    for t in functions:
         if not chunks or size > FILE_BYTES:
             chunks.append([])
-            size = 0
-        chunks[-1].append((kernel, text))
-        size += len(text)
+            size, stages = 0, {}
+        chunks[-1].append(t)
+        size += len(_behind_stages(t, stages))
     return chunks
+
+
+def _behind_stages(t: Text, known: dict[str, str]) -> str:
+    """The text of a kernel behind those of the stages that it calls and that are not ``known``,
+    which has them then."""
+    new = {name: text for name, text in t.stages.items() if name not in known}
+    known |= new
+    return "\n".join([*new.values(), t.text])
 
 
 def _banner(name: str, what: str) -> str:
@@ -164,4 +173,4 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
     return head + "\n".join(bodies)
 
 
-__all__ = ["one_name", "render_kernels"]
+__all__ = ["render_kernels"]

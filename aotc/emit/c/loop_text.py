@@ -114,3 +114,13 @@ def lane_loop(r: Range, say: Dialect, body: Lines, uses: Collection[str]) -> lis
                   *indent(body("", say)), "}", *rest])
 
 
+def signature(head: str, items: Sequence[str], end: str = "", depth: int = 0) -> list[str]:
+    """C lines of ``head(items)``, to be set in by ``depth`` columns."""
+    lines, line = [], f"{head}("
+    for i, item in enumerate(items):
+        item += ")" + end if i + 1 == len(items) else ","
+        if depth + len(line) + len(item) > 98:
+            lines.append(line)
+            line = "   "
+        line += item if line.endswith("(") else f" {item}"
+    return lines + [line if items else f"{head}(void){end}"]

@@ -2,27 +2,26 @@
 ``h`` stands once, in front of the work items, and is called ``h_part1`` from there on."""
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
 from aotc.emit.text.cexpr import Argument, c_index
 from aotc.ir.contents import expressions, names_in, with_expressions
 from aotc.ir.expr import Binary, Expr, Sym, children, leaves, substitute, walk
-from aotc.ir.plan import Kernel
 from aotc.ir.simplify import lower, upper
-from aotc.ir.statements import OWN
+from aotc.ir.statements import OWN, Body, Section, Stmt, bodies, with_bodies, without_bodies
 
 ROUNDED = ("floordiv", "mod")
 Named = tuple[tuple[Argument, Expr], ...]
 
 
-def with_named_extents(kernel: Kernel) -> tuple[Kernel, Named]:
-    """The Kernel with names instead of quotients of symbols that its statements have several times,
-    and what each name stands for, by the names before it."""
+def with_named_extents(body: Body) -> tuple[Body, Named]:
+    """Statements with names instead of quotients of symbols that they have several times, and what
+    each name stands for, by the names before it.  Those of functions of their own are theirs."""
     found: Counter[Expr] = Counter()
-    for e in expressions(kernel.body):
+    for e in _expressions(body):
         found.update(_quotients(e, {}))
     again = sorted((e for e, n in found.items() if n > 1), key=_size)
-    taken, named = names_in(kernel.body), dict[Expr, Argument]()
+    taken, named = names_in(body), dict[Expr, Argument]()
     count: Counter[str] = Counter()
     for e in again:
         name = "_".join(sorted({s.name.removeprefix(OWN) for s in leaves(e)
@@ -36,8 +35,32 @@ def with_named_extents(kernel: Kernel) -> tuple[Kernel, Named]:
     for e, own in named.items():
         known = {k: v for k, v in named.items() if k != e}
         parts.append((own, substitute(e, known)))
-    body = with_expressions(kernel.body, lambda e: substitute(e, named)) if named else kernel.body
-    return replace(kernel, body=body), tuple(parts)
+    return _with_names(body, named) if named else body, tuple(parts)
+
+
+def _is_apart(s: Stmt) -> bool:
+    return isinstance(s, Section) and s.function is not None
+
+
+def _expressions(body: Body) -> Iterator[Expr]:
+    """The expressions of statements that are in no function of their own."""
+    for s in body:
+        if not _is_apart(s):
+            yield from expressions(without_bodies(s))
+            for _, inner in bodies(s):
+                yield from _expressions(inner)
+
+
+def _with_names(body: Body, named: Mapping[Expr, Expr]) -> Body:
+    """The statements with ``named`` where they are in no function of their own."""
+    out = []
+    for s in body:
+        if not _is_apart(s):
+            inner = {f: _with_names(b, named) for f, b in bodies(s)}
+            alone = with_expressions(without_bodies(s), lambda e: substitute(e, named))
+            s = with_bodies(alone, inner)
+        out.append(s)
+    return tuple(out)
 
 
 def declared(named: Named) -> list[str]:

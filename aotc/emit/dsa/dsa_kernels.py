@@ -4,7 +4,6 @@ memories, engines and units through ``runtime_c/dsa/aotc_dsa.h``."""
 from collections.abc import Callable, Sequence
 
 from aotc.emit.c import kernels as c_kernels
-from aotc.emit.c.alike import Owned
 from aotc.emit.c.kernel_text import KernelText, KernelWriter
 from aotc.emit.c.loop_text import indent, standing
 from aotc.emit.c.named_extents import declared
@@ -13,11 +12,12 @@ from aotc.emit.dsa.device_text import device_lines, kept_text
 from aotc.emit.text.cexpr import c_index, c_size
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
+from aotc.emit.text.functions import Owned
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Expr
 from aotc.ir.plan import Call, Plan, Rule
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import ACC_TILE, OWN, Box, Copy, Fill, Section, Wait
+from aotc.ir.statements import ACC_TILE, OWN, Box, Copy, Fill, Function, Section, Wait
 from aotc.ir.tile_statements import Pack, Tile, TileSums
 from aotc.target.base import Target
 
@@ -62,8 +62,7 @@ class CoreText(KernelText):
             "put", buffer, at, dtype) + f", {value});"
         named = {b: (f"{d.removesuffix(f't_{b}')}g_{b}" if b in shared else d, where)
                  for b, (d, where) in self.tensors.items()}
-        writer = _CoreWriter(env, self.safe, self.name, {**named, **self.scratch},
-                             [own for own, _ in self.extents])
+        writer = _CoreWriter(env, self.name, {**named, **self.scratch})
         writer.rings = frozenset(b for b in shared if self.plan.place(b).ring)
         return writer
 
@@ -125,8 +124,8 @@ class _CoreWriter(KernelWriter):
     def section(self, s: Section) -> list[str]:
         return [*standing(super().section(s)), "aotc_dsa_computed(core);"]
 
-    def _passed(self, s: Section) -> tuple[list[str], list[str]]:
-        parameters, arguments = super()._passed(s)
+    def passed(self, function: Function, frame: bool) -> tuple[list[str], list[str]]:
+        parameters, arguments = super().passed(function, frame)
         return ["aotc_dsa_core *core", *parameters], ["core", *arguments]
 
     def tile(self, s: Tile) -> list[str]:

@@ -1,22 +1,24 @@
-"""Plan -> CUDA text of its kernels: one kernel and the function that launches it per Kernel.
+"""Plan -> CUDA text of its kernels: one for all that have a function together, and for each the
+function that launches it.
 
 A work item is a thread block: the stages run one after another in it, with a barrier where one
 reads what another wrote; scratch is shared memory, behind it the memory of the contractions' steps.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import jinja2
 
-from aotc.emit.c.loop_text import Block, indent
+from aotc.emit.c.loop_text import Block, indent, signature
 from aotc.emit.c.scalars import Names, rule_call
 from aotc.emit.simt.simt_contracts import contract_lines
 from aotc.emit.simt.simt_writer import BlockWriter
 from aotc.emit.text.c_names import c_comment, prefix
 from aotc.emit.text.cexpr import Argument, c_index, sym_field
 from aotc.emit.text.env import BlockEnv
+from aotc.emit.text.functions import Owned, Shared, shared_functions
 from aotc.emit.text.locals import LOCALS, with_safe_names
 from aotc.emit.text.places import POINTERS, cast_from, pointer
 from aotc.emit.text.wrapped import wrapped
@@ -44,39 +46,22 @@ _LOCALS = LOCALS | frozenset("""
 
 def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = ()) -> dict[str, str]:
     """{file name: CUDA text} of all kernels of ``plan``, and of ``others`` for the same target that
-    have names of their own (``one_name``), each with its launcher.
+    have names of their own, with their launchers.
 
     UnsupportedError if a kernel asks for more than its target can express.
     """
     name, plans = prefix(plan.name), (plan, *others)
     env, rules = _environment(target.folder), rules_of(plans)
-    named: dict[str, tuple[Plan, Kernel]] = {}
-    for p in plans:
-        for k in p.kernels:
-            named.setdefault(k.name, (p, k))
+    functions = shared_functions(plans)
     files: dict[str, str] = {}
     chunk: list[str] = []
-    for number, (owner, kernel) in enumerate(named.values()):
-        chunk.append(_kernel(owner, target, kernel, name, env, rules))
-        if sum(map(len, chunk)) > FILE_BYTES or number + 1 == len(named):
+    for number, shared in enumerate(functions):
+        chunk.append(_function(shared, target, name, env, rules))
+        if sum(map(len, chunk)) > FILE_BYTES or number + 1 == len(functions):
             head = env.get_template("kernels.cu.j2").render(name=name, target=target.name)
             files[f"{name}_kernels_{len(files) + 1}.cu"] = wrapped(head + "\n".join(chunk))
             chunk = []
     return files
-
-
-def one_name(plans: Sequence[Plan], target: Target) -> list[Plan]:
-    """The plans of one target, the base last, with one name for kernels of one text: that of the
-    base where it has one."""
-    env, rules, names = _environment(target.folder), rules_of(plans), dict[str, str]()
-
-    def named(plan: Plan, kernel: Kernel) -> Kernel:
-        text = _kernel(plan, target, replace(kernel, name="k", title=""), "k", env, rules)
-        return replace(kernel, name=names.setdefault(text, kernel.name))
-
-    base, *others = (replace(p, kernels=tuple(named(p, k) for k in p.kernels))
-                     for p in (plans[-1], *plans[:-1]))
-    return [*others, base]
 
 
 @cache
@@ -86,9 +71,10 @@ def _environment(folder: str) -> jinja2.Environment:
         lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
 
 
-def _kernel(plan: Plan, target: Target, kernel: Kernel, name: str, env: jinja2.Environment,
-            rules: Sequence[Rule]) -> str:
-    kernel = with_safe_names(kernel, _LOCALS)
+def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment,
+              rules: Sequence[Rule]) -> str:
+    """A kernel, and the launchers of all that have it together."""
+    plan, kernel = shared.written.plan, with_safe_names(shared.written.kernel, _LOCALS)
     scratch = {s.name: s for s in kernel.scratch}
     base = kernel.slab_bytes
     assert isinstance(base, int), base  # lowering makes no other scratch for blocks of threads
@@ -105,23 +91,31 @@ def _kernel(plan: Plan, target: Target, kernel: Kernel, name: str, env: jinja2.E
     head = ["AOTC_DYN_SMEM(unsigned char, shared);"] if bytes_ else []
     head += [_scratch_pointer(s) for s in kernel.scratch]
     head += ["const int64_t tile = (int64_t)blockIdx.x;"] if "tile" in names else []
-    text = "\n".join(indent(head + body))
-    used = {*nodes(kernel.body)}
-    rounds = [r.round for r in plan.regions if isinstance(r, Rounds)]
-    syms = [s for s in (*plan.syms, *rounds) if s in used]
-    arguments = _arguments(
-        plan, kernel, syms, any(isinstance(n, Guarded) for n in used))
+    parameters = [p for p, _ in _arguments(plan, shared.written.kernel)]
+    same = ", ".join(o.kernel.name for o in shared.kernels[1:])
+    return env.get_template("kernel.cu.j2").render(
+        name=name, kernel=kernel.name, same=same, threads=kernel.threads,
+        head=signature(f"{name}_{kernel.name}_device", parameters),
+        body="\n".join(indent(head + body)), shared_bytes=bytes_,
+        permit=bytes_ > _SHARED_DEFAULT,
+        launchers=[_launcher(o, f"{name}_{kernel.name}_device", bytes_) for o in shared.kernels])
+
+
+def _launcher(owned: Owned, function: str, shared_bytes: int) -> dict[str, Any]:
+    """What the template says of the launcher of one kernel."""
+    kernel = owned.kernel
     tiles = upper(kernel.tiles)
     if tiles is not None and tiles >= 1 << 31:
         raise UnsupportedError(f"kernel {kernel.name} ({kernel.title}): {tiles} work items, a grid "
                                "has at most 2^31 - 1 blocks; choose larger tiles")
     origin = ", ".join(kernel.origin[:8]) + (", ..." if len(kernel.origin) > 8 else "")
-    return env.get_template("kernel.cu.j2").render(
-        name=name, kernel=kernel.name, title=c_comment(kernel.title), origin=c_comment(origin),
-        threads=kernel.threads, parameters=[p for p, _ in arguments], tiles=c_index(
-            simplify(kernel.tiles), 0), values=[v for _, v in arguments],
-        body=text, shared_bytes=bytes_, maybe_none=(lower(simplify(
-            kernel.tiles)) or 0) < 1, permit=bytes_ > _SHARED_DEFAULT)
+    values = [v for _, v in _arguments(owned.plan, kernel)]
+    launched = [function, "dim3((unsigned)tiles)", f"dim3({kernel.threads})", str(shared_bytes),
+                "stream", *values]
+    return {"kernel": kernel.name, "title": c_comment(kernel.title), "origin": c_comment(origin),
+            "tiles": c_index(simplify(kernel.tiles), 0),
+            "maybe_none": (lower(simplify(kernel.tiles)) or 0) < 1,
+            "launch": signature("AOTC_LAUNCH", launched, ";", 4)}
 
 
 class _Writer(BlockWriter):
@@ -145,21 +139,17 @@ def _scratch_pointer(s: Scratch) -> str:
             f"{s.elements});")
 
 
-def _arguments(plan: Plan, kernel: Kernel, syms: Iterable[Sym],
-               faults: bool) -> list[tuple[str, str]]:
+def _arguments(plan: Plan, kernel: Kernel) -> list[tuple[str, str]]:
     """(parameter of the kernel, what its launcher passes) pairs."""
     out = []
-    written = {(p.storage, p.slot, p.offset) for p in map(plan.place, kernel.writes)
-               if p.storage == "arena"}
-    for b in kernel.reads + kernel.writes:
-        p = plan.place(b)
-        const = "" if b in kernel.writes else "const "
-        ctype = const + DTYPES[p.dtype].c
-        # an input that dies here may lie where the output goes
-        alone = b not in kernel.writes and (p.storage, p.slot, p.offset) not in written
-        value = pointer(p) if p.storage in POINTERS else cast_from(p)
-        cast = f"({ctype} *)" + ("" if p.storage in POINTERS else
-                                 f"({const}void *)")
-        out.append((f"{ctype} *{'__restrict__ ' if alone else ''}t_{b}", cast + value))
+    for b in kernel.touched:
+        p, const = plan.place(b), "" if b in kernel.writes else "const "
+        kind, alone = f"{const}{DTYPES[p.dtype].c} *", kernel.reads_alone(plan, b)
+        where = pointer(p) if p.storage in POINTERS else f"({const}void *){cast_from(p)}"
+        out.append((f"{kind}{'__restrict__ ' * alone}t_{b}", f"({kind}){where}"))
+    found = tuple(nodes(kernel.body))
+    used = {n.name for n in found if isinstance(n, Sym)}
+    rounds = [r.round for r in plan.regions if isinstance(r, Rounds)]
+    syms = [s for s in (*plan.syms, *rounds) if s.name in used]
     out += [(f"int64_t {sym_field(s.name)}", f"f->{sym_field(s.name)}") for s in syms]
-    return out + ([("int32_t *fault", "f->fault")] if faults else [])
+    return out + [("int32_t *fault", "f->fault")] * any(isinstance(n, Guarded) for n in found)

@@ -30,6 +30,7 @@ from aotc.sched.memory.allocate import (
 )
 from aotc.sched.model.sparse_tables import sparse_constants
 from aotc.sched.model.stages import find_call
+from aotc.sched.shared_functions import share_functions
 from aotc.target.base import Machine, Target
 
 
@@ -83,7 +84,7 @@ def lower(program: Program, schedule: Schedule, target: Target,
     kernels = tuple(with_arrays(expanded(k, target), forms) for k in kernels)
     kernels = _for_calls_of(program, kernels, {
         label for g, label in zip(schedule.groups, labels) if g.name in (common or {})})
-    return Plan(program.name, target.name, program.syms, program.checks, tuple(places),
+    plan = Plan(program.name, target.name, program.syms, program.checks, tuple(places),
                 (*slots, *bodies.slots), kernels, (*weights, *bodies.weights), schedule.math,
                 schedule.optimize, regions=tuple(bodies.regions), texts=program.texts,
                 aliases=program.aliases,
@@ -92,6 +93,7 @@ def lower(program: Program, schedule: Schedule, target: Target,
                 engines=_engines(target.machine),
                 units=tuple((u.name, u.memory) for u in target.machine.units), turns=turns,
                 cores=target.machine.cores if target.machine.stores else 0)
+    return share_functions((plan,))[0]
 
 
 def _kernels(program, schedule, target, bodies, common, labels):

@@ -17,6 +17,7 @@ from aotc.emit.text.c_names import prefix
 from aotc.emit.text.cexpr import sym_field
 from aotc.ir.plan import Kernel, Place, Plan
 from aotc.ir.statements import WORKERS, Body, Section, bodies, with_bodies
+from aotc.sched.shared_functions import share_functions
 from aotc.target.base import Target
 
 _PIECE = "zzpiece"  # what a kernel's bundle is called until its text has been hashed
@@ -109,6 +110,7 @@ def _kernel_files(plan: Plan, kernel: Kernel, used: Sequence[Place],
     places = tuple(replace(p, storage="arena", slot=i, offset=0) for i, p in enumerate(used))
     alone = replace(plan, name=_PIECE, places=places, weights=(), slots=(), kernels=(
         replace(kernel, name="run", title="", origin=(), body=_without_names(kernel.body)),))
+    alone, = share_functions((alone,))  # its functions are called after it
     numbers = {f"t_{p.name}": f"t_{i}" for i, p in enumerate(used)}
     numbers |= {f"s_{s.name}": f"s_{i}" for i, s in enumerate(kernel.scratch)}
     texts = {f: re.sub(r"\b[ts]_\w+\b", lambda m: numbers.get(m[0], m[0]), text)
