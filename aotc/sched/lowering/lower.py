@@ -79,8 +79,7 @@ def lower(program: Program, schedule: Schedule, target: Target,
     places += bodies.placed(end)
     known = {p.name: p for p in places}
     kernels = tuple(replace(k, barriers=barriers(k, known)) if k.threads else k for k in kernels)
-    forms = {names.get(b, b): ArrayForm.of(layout_from_json(schedule.layouts.get(b)).shape(
-        program.shape(b))) for b in program.buffers if names.get(b, b) in used}
+    forms = {names.get(b, b): _form(program, schedule, b) for b in program.buffers}
     kernels = tuple(with_arrays(expanded(k, target), forms) for k in kernels)
     kernels = _for_calls_of(program, kernels, {
         label for g, label in zip(schedule.groups, labels) if g.name in (common or {})})
@@ -118,6 +117,11 @@ def _for_calls_of(program, kernels, known):
     own = {s.name: s for s in program.syms}
     return tuple(with_symbols(k, lambda s: own.get(s.name, s)) if k.name in known else k
                  for k in kernels)
+
+
+def _form(program, schedule, name):
+    """The indices of a buffer as it is stored."""
+    return ArrayForm.of(layout_from_json(schedule.layouts.get(name)).shape(program.shape(name)))
 
 
 def _place(program, schedule, name, storage, offset=0, slot=0, index=0):

@@ -41,6 +41,9 @@ FIELDS    uint8_t *slot[SLOTS];
     int64_t fault_bound;
 } zzframe;
 
+#define AOTC_ARENA(number, offset) ((void *)(f->slot[number] + (offset)))
+#define AOTC_SLAB(offset) ((void *)(f->slab + worker * f->slab_stride + (offset)))
+
 static inline void zzfault(zzframe *f, int32_t rule, int64_t value, int64_t bound)
 {
     int32_t none = 0;
