@@ -69,7 +69,7 @@ def dtype_of(array: Array) -> str:
 
 
 def is_float(dtype: str) -> bool:
-    return DTYPES[dtype].kind == "f"
+    return ELEMENTS[dtype].kind == "f"
 
 
 def to_bf16(x: Array) -> Array:
@@ -87,6 +87,14 @@ def from_bf16(bits: Array) -> Array:
     """f32: the floats that have these bits as bf16, of the same shape."""
     wide = np.ascontiguousarray(bits, np.uint16).astype(np.uint32) << np.uint32(16)
     return wide.view(np.float32).reshape(np.shape(bits))
+
+
+def holds(dtype: str, array: Array) -> bool:
+    """True if a float dtype, f16 or bf16, has every element of an array of f32."""
+    with np.errstate(over="ignore"):
+        near = from_bf16(to_bf16(array)) if dtype == BF16 else array.astype(
+            DTYPES[dtype].numpy).astype(np.float32)
+    return np.array_equal(near, array, equal_nan=True)
 
 
 def is_int(dtype: str) -> bool:

@@ -9,7 +9,7 @@ Facts that hold for one instruction set stand in the row; facts fitted to a mach
 from dataclasses import dataclass
 
 from aotc.ir.category import Dtypes
-from aotc.ir.dtypes import DTYPES, ELEMENTS, is_int
+from aotc.ir.dtypes import DTYPES, ELEMENTS, is_float, is_int
 from aotc.ir.tile_statements import is_narrow
 
 NESTS = ("map", "move", "reduction", "window", "transform", "loops")  # categories that are nests
@@ -174,13 +174,14 @@ class ProductRow(KernelRow):
     """A register tile of sums of products, over the whole sum or a slice of it.
 
     a, b, sums: element types as they are multiplied and summed; b: those that columns may have,
-    i4 and i8 of ``grouped`` weights, whatever bytes hold them.  template: a file of the target's
-    folder, "" for an instruction of a unit.  rate: products in the time of one of f32 (None:
-    ``Tuning.narrow_rate``).  load_cost: of an element of an operand, in multiply-adds (None:
-    ``Tuning.load_cost``).  even_rows: so many rows that lie evenly apart are read where they lie,
-    others are copied (0: rows may lie anywhere).  unit, near: the machine's unit that multiplies
-    tiles, and the memory that its operands have to be in.  shared: the threads of a block have the
-    tile (None: one thread has it).
+    i4 and i8 of ``grouped`` weights, whatever bytes hold them.  Operands of a dot lie in memory so;
+    those of a contraction are values of f32, and a row of f16 or bf16 rounds them.  template: a
+    file of the target's folder, "" for an instruction of a unit.  rate: products in the time of one
+    of f32 (None: ``Tuning.narrow_rate``).  load_cost: of an element of an operand, in multiply-adds
+    (None: ``Tuning.load_cost``).  even_rows: so many rows that lie evenly apart are read where they
+    lie, others are copied (0: rows may lie anywhere).  unit, near: the machine's unit that
+    multiplies tiles, and the memory that its operands have to be in.  shared: the threads of a
+    block have the tile (None: one thread has it).
     """
 
     a: str
@@ -201,10 +202,11 @@ class ProductRow(KernelRow):
         _require(bool(self.b) and all(d in ELEMENTS for d in (self.a, *self.b, self.sums)),
                  self.name, f"multiplies {self.a} by {self.b} to {self.sums}; element types are "
                  f"{', '.join(ELEMENTS)}")
-        kinds = {"dot" if is_narrow(p) else "contraction" for p in self.products}
-        _require(kinds == {self.category}, self.name,
-                 f"category {self.category!r}; products of {self.a} by {self.b[0]} are "
-                 + " and ".join(sorted(kinds)))
+        floats = all(map(is_float, (self.a, *self.b)))
+        _require(self.category == "contraction" and floats and self.sums == "f32" or (
+            self.category == "dot" and all(map(is_narrow, self.products))), self.name,
+            f"category {self.category!r}; contractions are of floats summed in f32, dots of "
+            "narrower numbers, as they lie in memory")
         _require((self.grouped is None) == (self.sums != "f32" or not any(map(is_int, self.b))),
                  self.name, "integers that are summed in f32 are grouped weights, and only they")
         _require(bool(self.unit) != bool(self.template) and bool(self.unit) == bool(self.near),

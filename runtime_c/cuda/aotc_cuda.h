@@ -175,10 +175,10 @@ AOTC_DEVICE uint32_t aotc_pack_half2(aotc_half lo, aotc_half hi)
            static_cast<uint32_t>(__half_as_ushort(hi)) << 16;
 }
 
-/* Load four 8x8 tiles of halves: lanes 8i..8i+7 give the rows (16 bytes, aligned to 16) of tile i;
- * of tile i, lane l receives elements 2*(l%4) and 2*(l%4)+1 of row l/4 in r[i] (trans: of the
- * transposed tile). */
-AOTC_DEVICE void aotc_ldmatrix_x4(uint32_t (&r)[4], const aotc_half *row)
+/* Load four 8x8 tiles of elements of 16 bits: lanes 8i..8i+7 give the rows (16 bytes, aligned to
+ * 16) of tile i; of tile i, lane l receives elements 2*(l%4) and 2*(l%4)+1 of row l/4 in r[i]
+ * (trans: of the transposed tile). */
+AOTC_DEVICE void aotc_ldmatrix_x4(uint32_t (&r)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -186,7 +186,7 @@ AOTC_DEVICE void aotc_ldmatrix_x4(uint32_t (&r)[4], const aotc_half *row)
                  : "memory");
 }
 
-AOTC_DEVICE void aotc_ldmatrix_x4_trans(uint32_t (&r)[4], const aotc_half *row)
+AOTC_DEVICE void aotc_ldmatrix_x4_trans(uint32_t (&r)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

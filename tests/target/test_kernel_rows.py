@@ -24,8 +24,8 @@ STAGED = TILED.staging
 
 @pytest.mark.parametrize("build, wrong", [
     (lambda: replace(WIDE, name=""), "needs a name"),
-    (lambda: replace(WIDE, category="dot"), "are contraction"),
-    (lambda: replace(BYTES, category="contraction"), "are dot"),
+    (lambda: replace(WIDE, category="dot"), "dots of narrower"),
+    (lambda: replace(BYTES, category="contraction"), "of floats summed in f32"),
     (lambda: replace(WIDE, a="f31"), "element types are"),
     (lambda: replace(WIDE, b=()), "element types are"),
     (lambda: replace(WIDE, template=""), "a template, or a unit"),

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from aotc.ir.category import factor_pairs
-from aotc.ir.dtypes import Array
+from aotc.ir.dtypes import HALF, holds
 from aotc.ir.expr import Axis, Cast, Const, Load, loads, substitute
 from aotc.ir.program import Compute, Program, Step, update
 from aotc.ir.simplify import upper
@@ -48,15 +48,9 @@ def _weights(program: Program, step: Compute) -> Load | None:
                 isinstance(i, (Axis, Const)) for i in load.index) and (
                 program.consumers[load.buffer] == (step,)) and len(
                 [n for n in loads(step.body) if n.buffer == load.buffer]) == 1 and (
-                is_exact(array)):
+                holds(HALF, array)):
             return load
     return None
-
-
-def is_exact(array: Array) -> bool:
-    """True if f16 holds every element of an array of f32."""
-    with np.errstate(over="ignore"):
-        return np.array_equal(array.astype(np.float16).astype(np.float32), array, equal_nan=True)
 
 
 __all__ = ["keep_halves"]

@@ -29,7 +29,7 @@ from aotc.sched.cost.lane_score import lane_score
 from aotc.sched.cost.row_cost import row_waste
 from aotc.sched.model.dots import dot_choice
 from aotc.sched.model.exchange import exchange_choice
-from aotc.sched.model.product_rows import operand_dtypes, pick_row
+from aotc.sched.model.product_rows import exact_dtypes, pick_row
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
 from aotc.sched.model.stages import (
     Stage,
@@ -343,7 +343,7 @@ def _contraction_choice(c, s, lane):
     k, a_mode = _row_mode(c, f, load, guard)
     terms = estimate(k.extent) if a_mode == "rows" else estimate_volume(r.extent for r in f.k)
     row = pick_row(c.target, m, estimate(lane.extent), k=terms,
-                   operands=operand_dtypes(c.program, f))
+                   exact=exact_dtypes(c.program, c.target, f))
     if endless(guard, k) and row.shared is None:
         a_mode = "packed"
     b_mode = _lane_mode(c, f, lane, k, row, a_mode)

@@ -17,7 +17,7 @@ from aotc.sched.cost.row_cost import row_rate
 from aotc.sched.cost.run_cost import run_cost
 from aotc.sched.cost.wave_cost import in_waves
 from aotc.sched.model.dots import typed_rows
-from aotc.sched.model.product_rows import operand_dtypes, pick_row
+from aotc.sched.model.product_rows import exact_dtypes, pick_row
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, contraction_factors, factors_for, group_stages
 from aotc.sched.model.tile_model import GroupModel, Widths
@@ -118,7 +118,7 @@ def usual_product(program: Program, target: Target, number: int, s: Stage) -> Al
     sizes = {a: estimate(a.extent) for a in f.n}
     lane = max(f.n, key=sizes.__getitem__)
     row = pick_row(target, estimate_volume(a.extent for a in f.m), sizes[lane],
-                   typed_rows(target, s), operands=operand_dtypes(program, f))
+                   typed_rows(target, s), exact=exact_dtypes(program, target, f))
     return _on_row(number, s, f, lane.name, row, target)
 
 

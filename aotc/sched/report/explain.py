@@ -15,7 +15,7 @@ from aotc.ir.tile_statements import dot_step
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.model.boxes import tile_anchor
-from aotc.sched.model.product_rows import F32_OPERANDS, waste_of
+from aotc.sched.model.product_rows import waste_of
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import factors_for, find_call, group_stages, stage_category
 from aotc.sched.model.work import group_flops
@@ -122,7 +122,7 @@ def _contraction(target, s, row, choice):
     lane = next(a for a in f.n if a.name == choice.lanes)
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     others = [u for u in target.rows("contraction") if u.serves(m)
-              and (u.takes((*F32_OPERANDS, "f32")) or u.products == row.products)]
+              and u.a in ("f32", row.a)]
     long = [r for r in f.k if r.name == choice.k or choice.a != "rows"]
     terms = estimate_volume(r.extent for r in long)
     waste = {u: waste_of(target, u, m, n, terms) / (m * n) for u in (row, *others)}

@@ -217,8 +217,20 @@ inline uint32_t aotc_pack_half2(aotc_half lo, aotc_half hi)
 
 namespace cusim {
 
-void ldmatrix(Site site, uint32_t (&r)[4], aotc_shared<const aotc_half> row, bool transposed);
-void mma_m16n8k16(Site site, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+/* row: eight elements of 16 bits. */
+void load_matrix(Site site, uint32_t (&r)[4], const void *row, bool transposed);
+
+template <class Row>
+void ldmatrix(Site site, uint32_t (&r)[4], const Row &row, bool transposed)
+{
+    static_assert(sizeof *row.read(8) == 2, "ldmatrix moves elements of 16 bits");
+    row.require_alignment(16);
+    load_matrix(site, r, row.read(8), transposed);
+}
+
+/* from: the float that 16 bits of an operand are. */
+void mma_m16n8k16(Site site, float (*from)(uint16_t), float (&c)[4], const uint32_t (&a)[4],
+                  uint32_t b0, uint32_t b1);
 
 }
 
@@ -227,7 +239,8 @@ void mma_m16n8k16(Site site, float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
 #define aotc_ldmatrix_x4_trans(r, row) \
     cusim::ldmatrix({"aotc_ldmatrix_x4_trans", __FILE__, __LINE__}, r, row, true)
 #define aotc_mma_m16n8k16_f16f32(c, a, b0, b1) \
-    cusim::mma_m16n8k16({"aotc_mma_m16n8k16_f16f32", __FILE__, __LINE__}, c, a, b0, b1)
+    cusim::mma_m16n8k16({"aotc_mma_m16n8k16_f16f32", __FILE__, __LINE__}, \
+                        [](uint16_t x) { return aotc_from_half({x}); }, c, a, b0, b1)
 
 /* ------------------------------------------------------------------ small device functions */
 

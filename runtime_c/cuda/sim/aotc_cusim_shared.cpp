@@ -220,19 +220,18 @@ void wait_for_copies(int last)
 
 /* ------------------------------------------------------------------ matrix instructions */
 
-void ldmatrix(Site site, uint32_t (&r)[4], aotc_shared<const aotc_half> row, bool transposed)
+void load_matrix(Site site, uint32_t (&r)[4], const void *row, bool transposed)
 {
-    row.require_alignment(16);
-    const Slot *const slots = exchange(site, row.read(8), 8 * sizeof(aotc_half));
+    const Slot *const slots = exchange(site, row, 8 * sizeof(uint16_t));
     const unsigned group = lane() / 4, pair = lane() % 4 * 2;
     for (unsigned tile = 0; tile < 4; tile++) {
-        aotc_half element[2];
+        uint16_t element[2];
         for (unsigned e = 0; e < 2; e++) {
             const unsigned from = transposed ? pair + e : group, at = transposed ? group : pair + e;
-            memcpy(&element[e], slots[8 * tile + from].bytes + at * sizeof(aotc_half),
-                   sizeof(aotc_half));
+            memcpy(&element[e], slots[8 * tile + from].bytes + at * sizeof(uint16_t),
+                   sizeof(uint16_t));
         }
-        r[tile] = aotc_pack_half2(element[0], element[1]);
+        r[tile] = static_cast<uint32_t>(element[0]) | static_cast<uint32_t>(element[1]) << 16;
     }
 }
 
@@ -241,10 +240,11 @@ struct Fragments {
     float a[4][2], b[2][2];
 };
 
-void mma_m16n8k16(Site site, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+void mma_m16n8k16(Site site, float (*from)(uint16_t), float (&c)[4], const uint32_t (&a)[4],
+                  uint32_t b0, uint32_t b1)
 {
-    const auto half = [](uint32_t pair, unsigned e) {
-        return aotc_from_half({static_cast<uint16_t>(pair >> 16 * e)});
+    const auto half = [from](uint32_t pair, unsigned e) {
+        return from(static_cast<uint16_t>(pair >> 16 * e));
     };
     Fragments mine;
     for (unsigned e = 0; e < 2; e++) {
