@@ -50,12 +50,12 @@ def _single(nr: int, threads: int) -> ProductRow:
                           steps=threads // nr, threads=threads, sum_bytes=4 * threads))
 
 
-def _tensor_core(mr: int, nr: int, bk: int) -> ProductRow:
-    """Contraction row on tensor cores: operands of f16, or rounded to it where a Schedule says so,
-    sums in f32.  Each warp has 32 x 32 of the tile."""
+def _tensor_core(mr: int, nr: int, bk: int, dtype: str = "f16") -> ProductRow:
+    """Contraction row on tensor cores: operands of f16 or bf16, or rounded to it where a Schedule
+    says so, sums in f32.  Each warp has 32 x 32 of the tile."""
     tile = RegisterTile(mr, nr // _LANES, _LANES)
     return ProductRow(
-        f"contraction_f16_{tile}__mma", "contraction", "f16", ("f16",), "f32", tile,
+        f"contraction_{dtype}_{tile}__mma", "contraction", dtype, (dtype,), "f32", tile,
         "contraction_mma.cu.j2", shared=SharedTile(
             steps=bk, threads=mr * nr // _LANES, staging=Staging(
                 usual=2, least=1, most=2, ways=("value",),
@@ -68,7 +68,7 @@ def _tensor_core(mr: int, nr: int, bk: int) -> ProductRow:
 _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4, 8, 64, 4),
          _tiled(32, 64, 4, 4, 16, load_cost=5.5), _tiled(32, 32, 4, 4, 64, 4),
          _tiled(32, 32, 2, 4, 16, load_cost=4.7), _single(32, 256),
-         _tensor_core(64, 64, 32), _tensor_core(128, 128, 32),
+         *(_tensor_core(n, n, 32, dtype) for dtype in ("f16", "bf16") for n in (64, 128)),
          *nests("simt", window_block=1))
 
 

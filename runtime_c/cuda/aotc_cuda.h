@@ -17,6 +17,7 @@
 #include "aotc_cusim.h"
 #else
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <stddef.h>
@@ -168,6 +169,21 @@ AOTC_DEVICE void aotc_store_half4(aotc_half *to, aotc_f32x4 value)
     *reinterpret_cast<uint2 *>(to) = *reinterpret_cast<uint2 *>(pairs);
 }
 
+typedef __nv_bfloat16 aotc_bf16;
+
+/* The same of bf16. */
+AOTC_DEVICE aotc_bf16 aotc_to_bf16(float x)
+{
+    return __float2bfloat16_rn(x);
+}
+
+AOTC_DEVICE void aotc_store_bf164(aotc_bf16 *to, aotc_f32x4 value)
+{
+    __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(value.x, value.y),
+                               __floats2bfloat162_rn(value.z, value.w)};
+    *reinterpret_cast<uint2 *>(to) = *reinterpret_cast<uint2 *>(pairs);
+}
+
 /* Two of them in one register, lo in the low bits. */
 AOTC_DEVICE uint32_t aotc_pack_half2(aotc_half lo, aotc_half hi)
 {
@@ -204,6 +220,16 @@ AOTC_DEVICE void aotc_mma_m16n8k16_f16f32(float (&c)[4], const uint32_t (&a)[4],
                                           uint32_t b1)
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* The same of bf16. */
+AOTC_DEVICE void aotc_mma_m16n8k16_bf16f32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                           uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));

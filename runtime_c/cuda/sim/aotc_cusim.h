@@ -241,7 +241,6 @@ void mma_m16n8k16(Site site, float (*from)(uint16_t), float (&c)[4], const uint3
 #define aotc_mma_m16n8k16_f16f32(c, a, b0, b1) \
     cusim::mma_m16n8k16({"aotc_mma_m16n8k16_f16f32", __FILE__, __LINE__}, \
                         [](uint16_t x) { return aotc_from_half({x}); }, c, a, b0, b1)
-
 /* ------------------------------------------------------------------ small device functions */
 
 inline float rsqrtf(float x)
@@ -316,5 +315,37 @@ T atomicCAS(T *at, T expected, T value)
     *at = old == expected ? value : old;
     return old;
 }
+
+/* ------------------------------------------------------------------ bf16 */
+
+struct aotc_bf16 {
+    uint16_t bits;
+};
+
+inline aotc_bf16 aotc_to_bf16(float x) /* to nearest, halves to even */
+{
+    const uint32_t bits = static_cast<uint32_t>(__float_as_int(x));
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return {0x7fff}; /* NaN, as the instruction has it */
+    return {static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
+}
+
+inline float aotc_from_bf16(aotc_bf16 x)
+{
+    return __int_as_float(static_cast<int>(static_cast<uint32_t>(x.bits) << 16));
+}
+
+inline void aotc_store_bf164(aotc_shared<aotc_bf16> to, aotc_f32x4 value)
+{
+    to.require_alignment(8);
+    to[0] = aotc_to_bf16(value.x);
+    to[1] = aotc_to_bf16(value.y);
+    to[2] = aotc_to_bf16(value.z);
+    to[3] = aotc_to_bf16(value.w);
+}
+
+#define aotc_mma_m16n8k16_bf16f32(c, a, b0, b1) \
+    cusim::mma_m16n8k16({"aotc_mma_m16n8k16_bf16f32", __FILE__, __LINE__}, \
+                        [](uint16_t x) { return aotc_from_bf16({x}); }, c, a, b0, b1)
 
 #endif
