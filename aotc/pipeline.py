@@ -29,7 +29,7 @@ from aotc.frontend import load_model, model_digest, read_graph, to_program
 from aotc.frontend.aliases import ROOM, with_aliases
 from aotc.frontend.graph import DimRange, Graph, Settings
 from aotc.ir.bundle import Bundle
-from aotc.ir.dtypes import HALF, Array
+from aotc.ir.dtypes import Array
 from aotc.ir.plan import Plan
 from aotc.ir.plans import Alternative, Condition, Plans, with_defaults
 from aotc.ir.program import Program
@@ -53,7 +53,7 @@ from aotc.passes.requantise import requantise
 from aotc.passes.rewrites import rewritten
 from aotc.samples import record_samples
 from aotc.sched import check_arena, check_schedule, complete, large_arena, parse_limit
-from aotc.sched.choose.serving import multiplies_bytes, reads_groups, serving
+from aotc.sched.choose.serving import multiplies, multiplies_bytes, reads_groups, serving
 from aotc.sched.common_kernels import lower_parts
 from aotc.sched.dynamic.choose import Ranges
 from aotc.sched.lowering.threads import barrier_faults
@@ -366,9 +366,8 @@ def run_pipeline(options: Options) -> Work:
     parse_limit(options.arena)  # says what is wrong with it before any work is done
     options = replace(options, schedule=given_schedule(options))  # read once
     target = options_target(options)
-    columns = target.halves and options.precision == HALF
-    if options.precision not in (None, PRECISION[0], *WEIGHT_BITS) and (
-            target.emitter != "c" and not columns):
+    takes = target.emitter == "c" or multiplies(target, options.precision)
+    if options.precision not in (None, PRECISION[0], *WEIGHT_BITS) and not takes:
         raise UnsupportedError(f"precision {options.precision}: target {target.name} has no "
                                f"products of such operands; leave it out, or choose a CPU target")
     work = Work(options, target.variants[0] if target.variants else target, target.variants)

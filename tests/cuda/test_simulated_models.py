@@ -8,12 +8,13 @@ import numpy as np
 import onnx
 import pytest
 from cusim_build import ORDERS, needs_cxx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession
 from small_models import dense, embedding, make_model
 
 import aotc
 from aotc.cli import main
+from aotc.ir.dtypes import from_bf16, to_bf16
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.runtime import cuda_model as cuda
@@ -225,6 +226,37 @@ def test_digits_are_recognised(digits_model, tmp_path):
 def test_models_of_the_zoo_are_right(zoo_model, name, simulate):
     results = verify(zoo_model(name), "cuda", simulate=simulate, report=lambda line: None)
     assert results and all(m.ok for _, m in results), results
+
+
+def test_operands_rounded_to_bf16_run_on_tensor_cores(tmp_path):
+    rng, node = np.random.default_rng(9), helper.make_node
+    model = make_model(
+        [node("MatMul", ["x", "a"], ["h"]), node("Relu", ["h"], ["r"]),
+         node("MatMul", ["r", "b"], ["y"])],
+        {"x": (TensorProto.FLOAT, [700, 128])}, {"y": (TensorProto.FLOAT, [700, 192])},
+        {"a": rng.standard_normal((128, 256)).astype(F32),
+         "b": rng.standard_normal((256, 192)).astype(F32)})
+    bundle = aotc.compile(model, tmp_path / "b", target="cuda:sm_80", precision="bf16", name="mlp")
+    text = (tmp_path / "b" / "mlp_kernels_1.cu").read_text()
+    assert text.count("aotc_mma_m16n8k16_bf16f32") == 2 and "aotc_bf16_num.h" in text
+    onnx.save(model, tmp_path / "m.onnx")
+    results = verify(tmp_path / "m.onnx", "cuda:sm_80", simulate=True, precision="bf16",
+                     report=lambda line: None)
+    assert results and all(m.ok for _, m in results), results
+    x = rng.standard_normal((700, 128)).astype(F32)
+    y = bundle.load(simulate=True).run({"x": x})["y"]
+    weights = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    low = {n: from_bf16(to_bf16(a)).astype(np.float64) for n, a in (weights | {"x": x}).items()}
+    inner = from_bf16(to_bf16(np.maximum(low["x"] @ low["a"], 0).astype(F32)))
+    want = inner.astype(np.float64) @ low["b"]
+    # sums in another order may round an element of r to the bf16 beside
+    assert np.abs(y - want).max() < 1e-3 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("precision", ("f16", "auto"))
+def test_other_precisions_of_operands_are_refused(precision, tmp_path):
+    with pytest.raises(aotc.AotcError, match="has no products of such operands"):
+        aotc.compile(dense(), tmp_path / "b", target="cuda", precision=precision)
 
 
 # ---------------------------------------------------------------- verify, and where there is no GPU

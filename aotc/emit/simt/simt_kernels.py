@@ -25,7 +25,7 @@ from aotc.emit.text.wrapped import wrapped
 from aotc.errors import UnsupportedError
 from aotc.installed import TEMPLATES
 from aotc.ir.contents import names_in, nodes, with_symbols
-from aotc.ir.dtypes import DTYPES
+from aotc.ir.dtypes import BF16, DTYPES
 from aotc.ir.expr import Guarded, Sym, as_expr
 from aotc.ir.plan import Contract, Kernel, Plan, Rule, Scratch, rules_of
 from aotc.ir.plan_regions import Rounds
@@ -55,10 +55,12 @@ def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = ()) -> d
     functions = shared_functions(plans)
     files: dict[str, str] = {}
     chunk: list[str] = []
+    bf16 = BF16 in {n.dtype for p in plans for k in p.kernels for n in nodes(k.body)}
     for number, shared in enumerate(functions):
         chunk.append(_function(shared, target, name, env, rules))
         if sum(map(len, chunk)) > FILE_BYTES or number + 1 == len(functions):
-            head = env.get_template("kernels.cu.j2").render(name=name, target=target.name)
+            head = env.get_template("kernels.cu.j2").render(
+                name=name, target=target.name, bf16=bf16)
             files[f"{name}_kernels_{len(files) + 1}.cu"] = wrapped(head + "\n".join(chunk))
             chunk = []
     return files

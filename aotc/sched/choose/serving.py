@@ -8,7 +8,7 @@ from aotc.ir.category import (
     dot_dtypes,
     grouped_dtypes,
 )
-from aotc.ir.dtypes import BF16
+from aotc.ir.dtypes import BF16, HALF
 from aotc.ir.numbers.grouped import BITS, INTEGER_ROWS
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import MIXED, WEIGHT_BITS
@@ -44,6 +44,14 @@ def multiplies_bytes(target: Target) -> bool:
     return any(u.takes(SIGNED_BYTES) for u in target.rows("dot"))
 
 
+def multiplies(target: Target, precision: str | None) -> bool:
+    """True if a target has products of operands that are rounded to a precision: f16 with an
+    instruction that converts it, bf16 with rows of it."""
+    if precision == BF16:
+        return any(isinstance(u, ProductRow) and u.takes(BF16_PRODUCT) for u in target.ukernels)
+    return precision == HALF and target.halves
+
+
 def _own(one: Target, other: Target) -> set[str | Dtypes]:
     """The categories in which two targets have different rows, of narrow products their dtypes."""
     return {kind for u in set(one.ukernels) ^ set(other.ukernels) for kind in _kinds(u)}
@@ -54,4 +62,4 @@ def _kinds(row: KernelRow) -> tuple[str | Dtypes, ...]:
         row.category,)
 
 
-__all__ = ["multiplies_bytes", "reads_groups", "serving"]
+__all__ = ["multiplies", "multiplies_bytes", "reads_groups", "serving"]
