@@ -75,6 +75,10 @@ class StageChoice:
     order: str | None = _text(
         "which loop of a product is the outermost: that over panels of columns, or that over its "
         "rows, which are then packed once", ("columns", "rows"), PRODUCTS, PRODUCTS)
+    sums: str | None = _text(
+        "where the epilogue of a product finds the sums of a register tile: written out for each "
+        "vector of them, which is much text, or in a loop behind a way through memory, which costs "
+        "little beside long sums", ("registers", "memory"), ("contraction",), needs="tiles")
     apart: int | None = _text(
         "1: the stage has a function of its own beside others of its kernel, so that its sums "
         "stay in registers", (0, 1), PRODUCTS)
@@ -82,7 +86,8 @@ class StageChoice:
         "1: what an epilogue reads and stores is fetched before its tile's sums", (0, 1),
         ("contraction",))
     fetch_panel: int | None = _text(
-        "1: row tiles fetch the next panel of columns", (0, 1), ("contraction",))
+        "elements of the next panel of columns that a row tile fetches for each step of a sum, at "
+        "least (0: none)", (0, 64), ("contraction",))
     fetch_tiles: int | None = _text(
         "register tiles that short rows of a product are fetched ahead (0: none are)", (0, 64),
         ("contraction",))
@@ -118,6 +123,9 @@ class StageChoice:
     columns: int | None = _text(
         "vectors of a fold, or of what follows the sums of narrow numbers, that stand side by side "
         "(1: one after the other)", (1, 16), ("dot", *FOLDS))
+    columns_from: int | None = _text(
+        "steps of a fold from which on they do: shorter folds are over before it pays",
+        (0, 1 << 20), FOLDS)
     ahead: int | None = _text(
         "f32 elements that a window's blocks are fetched ahead (0: none are)", (0, 1 << 20), FOLDS)
     stages: int | None = _text(

@@ -21,6 +21,7 @@ FACTS: dict[str, Callable[[Target, KernelRow], bool]] = {
     "": lambda target, row: True,
     "any length": lambda target, row: not target.vectors.fixed,
     "registers": _counts_registers,
+    "tiles": lambda target, row: target.vectors.tiles,
     "prefetches": lambda target, row: target.vectors.prefetches,
     "blocks": _is_blocked,
     "staging": lambda target, row: row.staging is not None,

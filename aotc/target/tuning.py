@@ -207,7 +207,7 @@ class Tuning:
                           choice="fetch_rows")
     fetch_slowest: int = _of(2, "elements of the next panel per step of a sum, at least: a line is "
                              "fetched eight times by then", "f32 elements", "derived: 16 elements "
-                             "of a line in eight steps", 1)
+                             "of a line in eight steps", 1, "fetch_panel")
     fetch_tiles: int = _of(
         2, "register tiles that short rows of a product are fetched ahead", "tiles",
         "AVX-512: 128x128 pixels of 48 channels take 0.70 of their time, bsrn 0.965, nafnet 0.98; "
@@ -230,7 +230,7 @@ class Tuning:
                             "data sheets of CPUs: ten or more lines are on their way at once")
     columns_from: int = _of(32, "steps of a fold from which on vectors of columns stand side by "
                             "side", "steps", "AVX2: a mean over an image of 8 MB, channels last, "
-                            "took 0.9 to 1.6 ms, 0.25 so")
+                            "took 0.9 to 1.6 ms, 0.25 so", choice="columns_from")
     columns_most: int = _of(8, "such vectors at most: each needs a register", "vectors",
                             "half of the registers of AVX2", 2, "columns")
     epilogue_nodes: int = _of(24, "f32 nodes of an epilogue that is written out for every "

@@ -183,7 +183,7 @@ def panels_in_turn(c, ends):
     """(place of a panel that a Contract reads, place it takes for the next one) of all, in order.
     ends: {name: value} of the loops' ends that a work item sets."""
     loops = TileLoops(c)
-    point, = next_panel(c, loops, Making(VectorFacts(), Tuning(), ()), Const(0))
+    point, = next_panel(c, loops, Making(VectorFacts(), Tuning().line_floats, ()), Const(0))
     size = c.k.axis.extent.value
     steps = [[(name, i) for i in range(value(lo, ends), value(hi, ends), step)]
              for name, lo, hi, step in

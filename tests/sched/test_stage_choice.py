@@ -1,5 +1,6 @@
 """The record of what is chosen of a stage: its fields say all that others know of a choice."""
 
+import ast
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,8 @@ from aotc.sched.choices import FACTS
 from aotc.target import TARGETS
 from aotc.tuner.space.knobs import WHERE
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/add-a-choice.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/add-a-choice.md"
 HEAD = "| choice | values | rows | what it chooses |\n|---|---|---|---|\n"
 
 
@@ -104,3 +106,12 @@ def test_groups_tell_and_change_what_stages_say():
     wide = group.saying(lambda c: replace(c, columns=2))
     assert all(c.columns == 2 for c in wide.choices.values()) and wide.bare == group
     assert set(LOOPS) > set(TEXTS)
+
+
+def test_expanding_decides_nothing():
+    """What is worth writing out or fetching is said in the Schedule: of all that was fitted to a
+    machine, expanding stages needs the size of a line."""
+    read = {(p.name, n.attr) for p in (ROOT / "aotc/sched/expand").glob("*.py")
+            for n in ast.walk(ast.parse(p.read_text())) if isinstance(n, ast.Attribute)
+            and getattr(n.value, "id", getattr(n.value, "attr", "")) == "tuning"}
+    assert read == {("expand_stages.py", "line_floats")}

@@ -132,11 +132,14 @@ def bytes_in_threes(columns=70):
 EDITS = [(product(40), {"order": "rows"}), (product(40), {"fetch_tiles": 0}),
          (product(40), {"fetch_tiles": 1}), (product(300), {"order": "rows"}),
          (product(300), {"fetch_epilogue": 0}), (product(300), {"fetch_panel": 0}),
+         (product(300), {"fetch_panel": 5}), (product(40), {"fetch_epilogue": 1}),
+         (product(40), {"sums": "memory"}), (product(300), {"sums": "registers"}),
          (product(40, rows=Sym("rows", 2, 99)), {"tails": 0}),
          (product(40, rows=Sym("rows", 2, 99)), {"tails": 2}),
          (grouped(), {"fetch_rows": 0}), (grouped(), {"fetch_rows": 5}),
          (depthwise(), {"ahead": 0}), (depthwise(), {"ahead": 2048}),
          (means(), {"columns": 1}), (means(), {"columns": 3}),
+         (means(), {"columns_from": 200}),
          (looked_up(), {"lookup_rows": 0}), (looked_up(), {"lookup_rows": 3}),
          (looked_up(), {"lookup_lines": 1}), (shuffled(), {"quotients": 0})]
 

@@ -24,7 +24,7 @@ def ahead_of_block(nest: Nest, lane: Axis, axis: Axis, making: Making) -> list[P
               for r in nest.reduce}
     first = simplify(substitute(source.index[0], {**lowest, lane: Const(0)})
                      + lane * per_lane + ahead)
-    line = making.tuning.line_floats
+    line = making.line
     return [Prefetch(source.buffer, simplify(first + i * line), far=True) for i in range(lines)]
 
 
@@ -42,8 +42,8 @@ def streamed(nest: Nest, lane: Axis, axis: Axis, making: Making) -> tuple[Load, 
     if not isinstance(step, Const):
         return None
     per_lane, left = divmod(step.value, lane.extent.value)
-    lines, part = divmod(per_lane * nest.lanes, making.tuning.line_floats)
-    if left or part or not 0 < lines <= making.tuning.window_lines:
+    lines, part = divmod(per_lane * nest.lanes, making.line)
+    if left or part or lines < 1:
         return None
     return found[0], per_lane, lines
 

@@ -68,6 +68,11 @@ def expand_contract(c: Contract, making: Making) -> Body:
     return loops(c.outer, (*first, *at.in_slices(body)))
 
 
+def stored_contract(c: Contract, making: Making) -> Contract:
+    """A Contract as its results are stored."""
+    return _as_stored(c, TileLoops(c), making)[0]
+
+
 def _as_stored(c: Contract, at: TileLoops, making: Making) -> tuple[
         Contract, Box | None, Body, Body]:
     """(the Contract as its results are stored, what its sums start from, statements before the loop

@@ -49,7 +49,7 @@ def expanded(kernel: Kernel, target: Target) -> Kernel:
 
 def making_of(kernel: Kernel, target: Target) -> Making:
     """What expanding the stages of a Kernel needs."""
-    return Making(target.vectors, target.tuning, {s.name for s in kernel.scratch} | {
+    return Making(target.vectors, target.tuning.line_floats, {s.name for s in kernel.scratch} | {
         p.buffer for s in kernel.stages for p in s.puts})
 
 

@@ -30,7 +30,6 @@ from aotc.ir.plan import Contract
 from aotc.ir.simplify import same, simplify, upper
 from aotc.ir.statements import OWN, Body, Box, For, If, Let, Prefetch, Stmt
 from aotc.ir.tile_statements import Point
-from aotc.sched.expand.in_place import terms
 from aotc.sched.expand.making import Making
 from aotc.sched.expand.tile_loops import B_COL, B_NEXT, TileLoops, extent_of
 
@@ -52,7 +51,7 @@ def _epilogue(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
                         if any(r.axis in axes_of(place) for _, place in places)]
     for buffer, offset in places:
         body += [Prefetch(buffer, simplify(substitute(offset, {c.n.axis: column})), beyond=False)
-                 for column in _columns(c, at, making.tuning.line_floats, offset)]
+                 for column in _columns(c, at, making.line, offset)]
     loop = For(i, Const(0), i.extent, tuple(body), note="for the epilogue")
     if c.slices:  # after the last one
         return (If(Unary("not", at.slice_follows()), (loop,)),)
@@ -68,7 +67,7 @@ def _pieces(c: Contract, at: TileLoops, making: Making) -> Body:
     lowest = {t.axis: Const(0) if t is c.taps[-1] else simplify(t.axis.extent - 1)
               for t in c.taps}
     first = simplify(substitute(c.a.offset, lowest) + step * rows)
-    line = making.tuning.line_floats
+    line = making.line
     aligned = step.value % line == 0 and piece.value % line == 0
     i = Axis(f"{OWN}i", Const(c.mr))
     body: list[Stmt] = [Let(r.axis, at.row(r, i, False)) for r in c.m if r.axis in axes_of(first)]
@@ -80,14 +79,14 @@ def _pieces(c: Contract, at: TileLoops, making: Making) -> Body:
 def _stream(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
     """Fetches of the rows of a product that are read ``fetch_tiles`` register tiles later, while
     the first panel of columns runs."""
-    if not in_short_rows(c, making) or not (tiles := making.how(c, "fetch_tiles")):
+    if not in_known_rows(c, making) or not (tiles := making.how(c, "fetch_tiles")):
         return ()
     most = upper(c.row_count)
     if most is not None and most <= tiles * c.mr:
         return ()
     step, length = affine_stride(c.a.offset, c.m[-1].axis), c.k.axis.extent
-    assert isinstance(step, Const) and isinstance(length, Const), c.a  # ``in_short_rows`` says so
-    line = making.tuning.line_floats
+    assert isinstance(step, Const) and isinstance(length, Const), c.a  # ``in_known_rows`` says so
+    line = making.line
     later = substitute(c.a.offset, {t.axis: t.lo for t in c.taps}) + step * (tiles * c.mr)
     used = [r for r in c.m if r.axis in axes_of(later)]
     if step.value == length.value:  # rows lie one behind the other
@@ -110,14 +109,13 @@ def _stream(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
     return (If(Binary("eq", at.n0, c.n.lo), (loop,)),)
 
 
-def in_short_rows(c: Contract, making: Making) -> bool:
-    """True for a product whose rows are short, a known number of elements apart, and come from
-    other kernels."""
+def in_known_rows(c: Contract, making: Making) -> bool:
+    """True for a product whose rows have a known length, lie a known number of elements apart, and
+    come from other kernels."""
     return (making.vectors.prefetches and c.lanes > 1 and c.dtypes[0] == "f32"
             and c.a.mode == "rows" and bool(c.m) and not c.slices and c.a.guard is None
             and all(t.axis.extent == Const(1) for t in c.taps) and c.a.stride == Const(1)
             and c.a.buffer not in making.own and isinstance(c.k.axis.extent, Const)
-            and c.k.axis.extent.value <= making.tuning.fetch_row
             and isinstance(stride(c.a.offset, c.m[-1].axis), Const))
 
 
@@ -125,7 +123,7 @@ def in_short_rows(c: Contract, making: Making) -> bool:
 
 def _follows(c: Contract, making: Making) -> bool:
     """True if row tiles fetch the next panel of columns."""
-    return panel_follows(c, making) and bool(making.how(c, "fetch_panel"))
+    return panel_follows(c, making) and making.how(c, "fetch_panel") > 0
 
 
 def panel_follows(c: Contract, making: Making) -> bool:
@@ -144,8 +142,8 @@ def share(c: Contract, at: TileLoops, making: Making) -> Body:
     if not _follows(c, making) or isinstance(c.row_count, Const):
         return ()
     each = simplify(Const(at.nr * c.mr) // maximum(at.rows, 1) + 1)
-    each = maximum(Const(making.tuning.fetch_slowest),
-                   minimum(Const(min(making.tuning.line_floats, at.nr)), each))
+    each = maximum(Const(min(making.how(c, "fetch_panel"), at.nr)),
+                   minimum(Const(min(making.line, at.nr)), each))
     return (Let(at.ahead, Where(Binary("gt", at.rows, Const(c.mr)), each, Const(0))),)
 
 
@@ -203,8 +201,8 @@ def panel_share(c: Contract, at: TileLoops, making: Making, depth: Expr) -> tupl
         return None
     ahead: Expr = at.ahead
     if isinstance(c.row_count, Const):
-        ahead = Const(max(making.tuning.fetch_slowest, min(
-            making.tuning.line_floats, at.nr, -(-at.nr * c.mr // c.row_count.value))))
+        ahead = Const(max(min(making.how(c, "fetch_panel"), at.nr), min(
+            making.line, at.nr, -(-at.nr * c.mr // c.row_count.value))))
     number = at.m0 if c.mr == 1 else Binary("floordiv", at.m0, Const(c.mr))
     last = Const(at.nr - ahead.value) if isinstance(ahead, Const) else Const(at.nr) - ahead
     place = minimum(Binary("mul", number, ahead), last)
@@ -214,15 +212,14 @@ def panel_share(c: Contract, at: TileLoops, making: Making, depth: Expr) -> tupl
 # ---------------------------------------------------------------- what an epilogue touches
 
 def in_pieces(c: Contract, making: Making) -> bool:
-    """True for a window whose rows are short pieces of pixels that other kernels wrote."""
+    """True for a window whose rows are pieces of pixels that other kernels wrote."""
     if not making.vectors.prefetches or c.lanes == 1 or c.dtypes[0] != "f32":
         return False
     if c.a.mode != "rows" or not c.taps or c.slices or c.a.stride != Const(1) or (
             c.a.buffer in making.own):
         return False
     piece, step = c.k.axis.extent, stride(c.a.offset, c.m[-1].axis)
-    return (isinstance(piece, Const) and isinstance(step, Const) and piece.value < step.value
-            and piece.value <= making.tuning.fetch_piece)
+    return (isinstance(piece, Const) and isinstance(step, Const) and piece.value < step.value)
 
 
 def epilogue_places(c: Contract, making: Making) -> list[tuple[str, Expr]]:
@@ -230,8 +227,7 @@ def epilogue_places(c: Contract, making: Making) -> list[tuple[str, Expr]]:
     from row to row and run along the columns; none that an earlier stage of the kernel has just
     stored.  Stores in scratch too: resnet18, whose Winograd products
     store there, takes 0.95 of its time on AVX2 (1.03 in an hour when others used the machine)."""
-    if not making.vectors.prefetches or c.lanes == 1 or c.turned or terms(c) < (
-            making.tuning.fetch_sum):
+    if not making.vectors.prefetches or c.lanes == 1 or c.turned:
         return []
     rows = {r.axis for r in c.m}
     found = dict.fromkeys((x.buffer, x.index[0]) for p in c.puts
@@ -260,5 +256,5 @@ def _columns(c: Contract, at: TileLoops, line: int, offset: Expr) -> list[Expr]:
             for j in [*range(0, columns, line)] + [columns - 1] * (not aligned)]
 
 
-__all__ = ["epilogue_places", "fetches", "in_pieces", "in_short_rows", "next_panel",
+__all__ = ["epilogue_places", "fetches", "in_pieces", "in_known_rows", "next_panel",
            "panel_follows", "panel_share", "share", "unguarded_loads"]

@@ -20,12 +20,20 @@ def written_out(c: Contract, making: Making) -> bool:
 
 
 def in_registers(c: Contract, making: Making) -> bool:
-    """True if the Contract's epilogue is worth writing out per accumulator: it stores along the
+    """True if the Contract's epilogue reads the sums of a tile in registers."""
+    return may_use_registers(c, making) and making.how(c, "sums") == "registers"
+
+
+def epilogue_nodes(c: Contract) -> int:
+    """f32 nodes of a Contract's epilogue, which are written out for every vector of sums."""
+    return sum(n.dtype == "f32" for p in c.puts for n in walk(p.value))
+
+
+def may_use_registers(c: Contract, making: Making) -> bool:
+    """True if the Contract's epilogue may be written out per accumulator: it stores along the
     lanes and does arithmetic only, so that accumulators and what it needs fit into registers."""
     nodes = [n for p in c.puts for n in walk(p.value)]
-    tuning = making.tuning
-    return (making.vectors.tiles and terms(c) <= tuning.inline_sum and c.acc.dtype == "f32"
-            and sum(n.dtype == "f32" for n in nodes) <= tuning.epilogue_nodes
+    return (making.vectors.tiles and c.acc.dtype == "f32"
             and all(p.guard is None and p.value.dtype in FLOAT_LANES
                     and same(stride(p.offset, c.n.axis) or Const(0), Const(1)) for p in c.puts)
             and all(_light(n, c.n.axis) for n in nodes))
@@ -89,5 +97,5 @@ def one_tap(c: Contract) -> bool:
     return all(t.axis.extent == Const(1) for t in c.taps)
 
 
-__all__ = ["in_registers", "one_tap", "plain_rows", "rereads", "steps_written", "terms", "unrolls",
-           "without_register", "written_out"]
+__all__ = ["epilogue_nodes", "in_registers", "may_use_registers", "one_tap", "plain_rows",
+           "rereads", "steps_written", "terms", "unrolls", "without_register", "written_out"]

@@ -89,7 +89,7 @@ def rows_ahead(nest: Nest, lane: Range, outer: Sequence[Range], making: Making) 
     tables = tables_ahead(nest, lane, outer, making)
     if not tables or not (rows := making.how(nest, "lookup_rows")):
         return []
-    row, step, extent = outer[-1], making.tuning.line_floats, simplify(lane.hi - lane.lo)
+    row, step, extent = outer[-1], making.line, simplify(lane.hi - lane.lo)
     assert isinstance(extent, Const), lane  # of ``tables_ahead``
     out: list[Stmt] = []
     later = {row.axis: minimum(row.axis + rows, row.hi - 1)}

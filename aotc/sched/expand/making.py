@@ -8,16 +8,15 @@ from aotc.errors import ScheduleError
 from aotc.ir.plan import Contract, Nest
 from aotc.ir.statements import OWN
 from aotc.target.base import VectorFacts
-from aotc.target.tuning import Tuning
 
 
 @dataclass
 class Making:
-    """``own``: buffers that the kernel stores itself; ``count``: names made so far; ``where``: the
-    stage that is expanded, for messages."""
+    """``line``: f32 elements of a cache line; ``own``: buffers that the kernel stores itself;
+    ``count``: names made so far; ``where``: the stage that is expanded, for messages."""
 
     vectors: VectorFacts
-    tuning: Tuning
+    line: int
     own: Collection[str]
     count: int = 0
     where: str = ""

@@ -191,7 +191,7 @@ def _columns(nest: Nest, lane: Range, making: Making) -> tuple[int, Range | None
     ``stands_beside`` is true of; (0, the whole Range) for one vector after the other."""
     vectors, extent = whole_vectors(nest, lane), simplify(lane.hi - lane.lo)
     wide = min(making.how(nest, "columns"), vectors)
-    if wide < 2:
+    if wide < 2 or not is_long(nest, making.how(nest, "columns_from")):
         return 0, lane
     done = vectors // wide * wide * nest.lanes
     return wide, None if extent == Const(done) else Range(
@@ -207,9 +207,13 @@ def stands_beside(nest: Nest, lane: Range, making: Making) -> bool:
     folds its values in the same order either way."""
     if nest.fold == "none" or not making.vectors.fixed or nest.lanes == 1:
         return False
+    return whole_vectors(nest, lane) > 1 and _beside(nest.body, lane.axis)
+
+
+def is_long(nest: Nest, least: int) -> bool:
+    """True for a fold of at least so many steps, or of a number that is not known."""
     steps = simplify(prod((r.hi - r.lo for r in nest.reduce), start=Const(1)))
-    short = isinstance(steps, Const) and steps.value < making.tuning.columns_from
-    return not short and whole_vectors(nest, lane) > 1 and _beside(nest.body, lane.axis)
+    return not isinstance(steps, Const) or steps.value >= least
 
 
 def whole_vectors(nest: Nest, lane: Range) -> int:

@@ -98,9 +98,9 @@ def _stage_writing(stages: list[Contract | Nest], kernel: Kernel, target: Target
     found: dict[str, int | str] = {}
     for c in (s for s in stages if isinstance(s, Contract)):  # there is one, if any
         found |= shared_product(c, kernel, target, lined) if kernel.threads else own_product(
-            c, len(kernel.stages) == 1, making)
+            c, len(kernel.stages) == 1, making, target.tuning)
     return found | (shared_fold(nests, kernel.threads, target) if kernel.threads else own_fold(
-        nests, making))
+        nests, making, target.tuning))
 
 
 def only_said(program: Program, schedule: Schedule, target: Target) -> Schedule:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from aotc.ir.expr import Const
+from aotc.ir.expr import Const, Expr
 from aotc.ir.plan import Contract, Nest
 from aotc.ir.stage_choice import TEXTS
 from aotc.ir.statements import Range
@@ -10,21 +10,27 @@ from aotc.ir.tile_statements import is_narrow
 from aotc.sched.cost.block_cost import cheapest
 from aotc.sched.cost.step_cost import reread_cost, unroll_cost
 from aotc.sched.expand.ahead import streamed
-from aotc.sched.expand.contracts import MADE, packs_lanes
+from aotc.sched.expand.contracts import MADE, packs_lanes, stored_contract
 from aotc.sched.expand.digit_loops import by_digits
 from aotc.sched.expand.epilogues import has_polynomials, sums_beside
-from aotc.sched.expand.fetches import epilogue_places, in_pieces, in_short_rows, panel_follows
-from aotc.sched.expand.in_place import rereads, unrolls, written_out
+from aotc.sched.expand.fetches import epilogue_places, in_known_rows, in_pieces, panel_follows
+from aotc.sched.expand.in_place import (
+    epilogue_nodes,
+    may_use_registers,
+    rereads,
+    terms,
+    unrolls,
+)
 from aotc.sched.expand.lookups import places_named, tables_ahead
 from aotc.sched.expand.making import Making
-from aotc.sched.expand.nests import is_blocked, stands_beside, whole_vectors
+from aotc.sched.expand.nests import is_blocked, is_long, stands_beside, whole_vectors
 from aotc.sched.expand.row_tails import ends_anywhere
 from aotc.target.tuning import Tuning
 
 Found = dict[str, int | str]
 
 
-def own_product(c: Contract, alone: bool, making: Making) -> Found:
+def own_product(c: Contract, alone: bool, making: Making, tuning: Tuning) -> Found:
     """The choices of a product that its Contract leaves open.  alone: it is the only stage of its
     kernel.
 
@@ -34,37 +40,58 @@ def own_product(c: Contract, alone: bool, making: Making) -> Found:
     function took 1.2 times as long."""
     found: Found = {"order": "rows" if c.a.mode == "packed" and c.b.mode not in MADE else "columns"}
     if not alone:
-        found["apart"] = int(written_out(c, making))
+        found["apart"] = int(bool(c.slices) or _uses_registers(c, making, tuning))
     if is_narrow(c.dtypes):
         if c.a.mode == "packed":
-            found["copied_run"] = making.tuning.copied_run
+            found["copied_run"] = tuning.copied_run
         if sums_beside(c, making):  # coefficients of polynomials leave registers for one vector
             found["columns"] = 1 if has_polynomials(c) else c.nv
         return found
-    if epilogue_places(c, making):
-        found["fetch_epilogue"] = 1
-    if panel_follows(c, making):
-        found["fetch_panel"] = 1
-    if in_short_rows(c, making):
-        found["fetch_tiles"] = making.tuning.fetch_tiles
-    if in_pieces(c, making):
-        found["fetch_rows"] = making.tuning.fetch_rows
+    if may_use_registers(stored := stored_contract(c, making), making):
+        found["sums"] = "registers" if _uses_registers(stored, making, tuning) else "memory"
+    found |= _product_fetches(c, making, tuning)
     if ends_anywhere(c, making):
         found["tails"] = 1
     if rereads(c, making):
-        found["reread"] = _reread(c, making)
+        found["reread"] = _reread(c, making, tuning)
     if unrolls(c, making):  # rows whose elements lie side by side are read several at a time
         unit = c.a.mode == "packed" or c.a.stride == Const(1)
-        found["unroll"] = _unroll(making.tuning) if unit else 1
+        found["unroll"] = _unroll(tuning) if unit else 1
     if packs_lanes(c) and not making.vectors.fixed:
         found["registers"] = making.vectors.groups[0]
     return found
 
 
-def _reread(c: Contract, making: Making) -> int:
+def _uses_registers(c: Contract, making: Making, tuning: Tuning) -> bool:
+    """True if the epilogue of a product is worth writing out: beside longer sums the way of their
+    vectors through memory is nothing, and a long epilogue is much text."""
+    return (may_use_registers(c, making) and terms(c) <= tuning.inline_sum
+            and epilogue_nodes(c) <= tuning.epilogue_nodes)
+
+
+def _product_fetches(c: Contract, making: Making, tuning: Tuning) -> Found:
+    """What a product fetches before it is needed, of what it could."""
+    found: Found = {}
+    length = c.k.axis.extent
+    if epilogue_places(c, making):
+        found["fetch_epilogue"] = int(terms(c) >= tuning.fetch_sum)
+    if panel_follows(c, making):
+        found["fetch_panel"] = tuning.fetch_slowest
+    if in_known_rows(c, making):
+        found["fetch_tiles"] = tuning.fetch_tiles * _at_most(length, tuning.fetch_row)
+    if in_pieces(c, making):
+        found["fetch_rows"] = tuning.fetch_rows * _at_most(length, tuning.fetch_piece)
+    return found
+
+
+def _at_most(length: Expr, most: int) -> bool:
+    return isinstance(length, Const) and length.value <= most
+
+
+def _reread(c: Contract, making: Making, tuning: Tuning) -> int:
     """Vectors of columns that the sums of a tile leave no register for."""
     registers, ways = making.vectors.registers, range(c.nv + 1)
-    return cheapest(ways, [reread_cost(c.mr, c.nv, registers, n, making.tuning) for n in ways], 0)
+    return cheapest(ways, [reread_cost(c.mr, c.nv, registers, n, tuning) for n in ways], 0)
 
 
 def _unroll(tuning: Tuning) -> int:
@@ -74,25 +101,28 @@ def _unroll(tuning: Tuning) -> int:
     return cheapest(ways, [unroll_cost(n, tuning) for n in ways], tuning.slack)
 
 
-def own_fold(nests: Sequence[Nest], making: Making) -> Found:
+def own_fold(nests: Sequence[Nest], making: Making, tuning: Tuning) -> Found:
     """The choices of a stage that all of its Nests share: values as wide as registers allow, loops
     without divisions, vectors side by side, in as few passes as there can be, and how far ahead
     looked up rows and a window's blocks are fetched."""
-    found, tuning = _registers(nests, making), making.tuning
+    found = _registers(nests, making, tuning)
     if any(by_digits(n, making) is not n for n in nests):
         found["quotients"] = 1
     if any(_looks_ahead(n, making) for n in nests):
         found |= {"lookup_rows": tuning.lookup_rows, "lookup_lines": tuning.lookup_lines}
-    vectors = [n for nest in nests for n in _vectors_beside(nest, making)]
-    if vectors:
+    beside = [x for nest in nests for x in _vectors_beside(nest, making)]
+    if beside:
+        vectors = [n for nest, n in beside if is_long(nest, tuning.columns_from)]
         found["columns"] = min(range(tuning.columns_most, 1, -1), key=lambda w: sum(
-            v // min(v, w) + v % min(v, w) for v in vectors))
-    if any(_ahead(nest, making) for nest in nests):
-        found["ahead"] = tuning.window_ahead
+            v // min(v, w) + v % min(v, w) for v in vectors)) if vectors else 1
+        found["columns_from"] = tuning.columns_from
+    lines = [n for nest in nests for n in _lines_ahead(nest, making)]
+    if lines:
+        found["ahead"] = tuning.window_ahead * (min(lines) <= tuning.window_lines)
     return found
 
 
-def _registers(nests: Sequence[Nest], making: Making) -> Found:
+def _registers(nests: Sequence[Nest], making: Making, tuning: Tuning) -> Found:
     """Registers of a vector value where vectors have any length: all that there are, but for those
     that the accumulators of a block need."""
     if making.vectors.fixed:
@@ -100,7 +130,7 @@ def _registers(nests: Sequence[Nest], making: Making) -> Found:
     found, widest = dict[str, int | str](), making.vectors.groups[0]
     for nest in nests:
         if is_blocked(nest):
-            found["block_registers"] = min(widest, making.tuning.block_registers)
+            found["block_registers"] = min(widest, tuning.block_registers)
         elif nest.vector and (nest.block == 1 or nest.folds_lanes):
             found["registers"] = widest
     return found
@@ -119,23 +149,24 @@ def _looks_ahead(nest: Nest, making: Making) -> bool:
         nest, lane, [r for r in nest.ranges if r is not lane], making))
 
 
-def _vectors_beside(nest: Nest, making: Making) -> list[int]:
-    """Whole vectors of a fold that may stand side by side: one number, or none."""
+def _vectors_beside(nest: Nest, making: Making) -> list[tuple[Nest, int]]:
+    """(a fold, its whole vectors that may stand side by side): one of them, or none."""
     lane = _lanes(nest)
     if lane is None:
         return []
     looked, _ = places_named(nest, lane, making)
-    return [whole_vectors(looked, lane)] if stands_beside(looked, lane, making) else []
+    return [(looked, whole_vectors(looked, lane))] if stands_beside(looked, lane, making) else []
 
 
-def _ahead(nest: Nest, making: Making) -> bool:
-    """True for a blocked window whose next blocks may be fetched."""
+def _lines_ahead(nest: Nest, making: Making) -> list[int]:
+    """Lines that each vector of a blocked window fetches of its next blocks: one number, or none
+    where it cannot."""
     if nest.block == 1 or nest.fold == "none":
-        return False
+        return []
     lane, axis = (next((r.axis for r in nest.ranges if r.axis.name == name), None)
                   for name in (nest.vector, nest.block_axis))
-    return lane is not None and axis is not None and (
-        streamed(nest, lane, axis, making) is not None)
+    found = streamed(nest, lane, axis, making) if lane is not None and axis is not None else None
+    return [] if found is None else [found[2]]
 
 
 __all__ = ["own_fold", "own_product"]
