@@ -240,9 +240,9 @@ def _codes(rng: np.random.Generator, stored: str, shape: tuple[int, ...]) -> Arr
         return rng.standard_normal(shape).astype(np.float32).view(np.uint32) >> 16
     if stored == "f8e8m0":
         return rng.integers(120, 134, shape)
-    if STORED[stored] == 8:
+    if STORED[stored].bits == 8:
         return rng.integers(0x20, 0x50, shape) | rng.integers(0, 2, shape) << 7
-    return rng.integers(0, 1 << STORED[stored], shape)
+    return rng.integers(0, 1 << STORED[stored].bits, shape)
 
 
 def extents(program: Program, cap: int = EXTENT_CAP,

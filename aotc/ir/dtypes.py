@@ -46,15 +46,16 @@ _ROWS = (
     DType("bf16", np.dtype("uint16"), "uint16_t", 16, "f"),  # behind u16, whose arrays those are
 )
 DTYPES = {row.name: row for row in _ROWS}
-# ... and those of a product's operands that no buffer has: several lie in one byte
-ELEMENTS = DTYPES | {"i4": DType("i4", np.dtype("uint8"), "uint8_t", 4, "i")}
 HALF = "f16"  # half precision
 BF16 = "bf16"  # the upper half of an f32
 HALVES = (HALF, BF16)  # floats of 16 bits, which nothing computes in
-# types that a caller's tensors may have and that nothing computes in -> bits; their elements lie in
-# the lowest bits of u16 or u8
-STORED = {"bf16": 16, "f8e4m3fn": 8, "f8e4m3fnuz": 8, "f8e5m2": 8, "f8e5m2fnuz": 8, "f8e8m0": 8,
-          "f4e2m1": 4, "i4": 4, "u4": 4, "i2": 2, "u2": 2}
+# types that a caller's tensors may have and that nothing computes in: their elements lie in the
+# lowest bits of u16 or u8
+_FEW_BITS = {"f8e4m3fn": 8, "f8e4m3fnuz": 8, "f8e5m2": 8, "f8e5m2fnuz": 8, "f8e8m0": 8,
+             "f4e2m1": 4, "i4": 4, "u4": 4, "i2": 2, "u2": 2}
+STORED = {BF16: DTYPES[BF16]} | {n: DType(n, np.dtype("uint8"), "uint8_t", bits, n[0])
+                                 for n, bits in _FEW_BITS.items()}
+ELEMENTS = DTYPES | STORED  # what operands of products may be, which are read as they are stored
 TEXT = "string"  # stored only, too: as i64, places in the Program's table of texts
 CHARS = "chars"  # strings as their bytes: u8 with a last dimension of bytes, zeros behind them
 INDEX = "i64"  # the dtype of every index, extent and loop variable

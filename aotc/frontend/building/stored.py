@@ -71,7 +71,7 @@ def values_of(stored: str) -> Array:
         out = np.exp2(np.arange(256) - 127.0)
         out[255] = np.nan
         return np.asarray(out, np.float32)
-    s, codes = SMALL_FLOATS[stored], np.arange(1 << STORED[stored])
+    s, codes = SMALL_FLOATS[stored], np.arange(1 << STORED[stored].bits)
     half = len(codes) // 2
     low, sign = codes % half, np.where(codes >= half, -1.0, 1.0)
     exponent, rest = low >> s.mantissa, low & ((1 << s.mantissa) - 1)
@@ -95,7 +95,7 @@ def decoded(b: "Builder", stored: str, code: Expr) -> Expr:
         values = values_of(stored)
         at = maximum(minimum(cast("i64", code), Const(len(values) - 1)), Const(0))
         return b.load(b.const(values, f"{stored}_values"), (at,))
-    bits = STORED[stored]
+    bits = STORED[stored].bits
     low = Binary("and", cast("u32", code), Const((1 << bits) - 1, "u32"))
     if stored[0] == "u":
         return cast("u8", low)
@@ -109,7 +109,8 @@ def encoded(stored: str, e: Expr, saturate: bool = True, rounding: str = "up") -
     ``rounding``: of f8e8m0 (up, down, nearest)."""
     if stored[0] in "iu":
         e = cast("i32", cast(WIDE, e) if e.dtype == "f16" else e)
-        return cast("u8", Binary("and", cast("u32", e), Const((1 << STORED[stored]) - 1, "u32")))
+        lowest = Const((1 << STORED[stored].bits) - 1, "u32")
+        return cast("u8", Binary("and", cast("u32", e), lowest))
     e = cast(WIDE, e)
     bits = Unary("bits", e)
     lost = Unary("isnan", e)
@@ -119,7 +120,7 @@ def encoded(stored: str, e: Expr, saturate: bool = True, rounding: str = "up") -
         return cast("u16", Where(lost, quiet, upper))
     if stored == _SCALE:
         return _scale_code(bits, saturate, rounding)
-    return _small_code(SMALL_FLOATS[stored], STORED[stored], e, bits, lost, saturate)
+    return _small_code(SMALL_FLOATS[stored], STORED[stored].bits, e, bits, lost, saturate)
 
 
 def _u32(op: str, a: Expr, b: int) -> Expr:
@@ -183,7 +184,7 @@ def _scale_code(bits: Expr, saturate: bool, rounding: str) -> Expr:
 
 def held(b: "Builder", codes: Array, stored: str, name: str) -> Val:
     """A constant of a stored type.  One of less than a byte an element is packed."""
-    bits = STORED.get(stored, 64)
+    bits = STORED[stored].bits if stored in STORED else 64
     if bits >= 8 or codes.size <= 1:
         return replace(b.const(codes, name), stored=stored)
     each = 8 // bits

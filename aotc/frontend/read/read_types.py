@@ -47,7 +47,7 @@ def stored_name(elem_type: int) -> str | None:
 def codes_of(tensor: onnx.TensorProto, stored: str) -> Array:
     """The bits of a tensor of a stored type: u16 or u8, one element each.  ValueError if its data
     does not fit its shape."""
-    bits, dtype = STORED[stored], np.dtype("<u2" if STORED[stored] == 16 else "u1")
+    bits, dtype = STORED[stored].bits, STORED[stored].numpy.newbyteorder("<")
     if tensor.HasField("raw_data"):
         data = np.frombuffer(tensor.raw_data, dtype)
     else:
