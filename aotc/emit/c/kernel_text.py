@@ -140,6 +140,12 @@ class KernelWriter(Writer):
         self.stages: dict[str, list[str]] = {}
 
     def section(self, s: Section) -> list[str]:
+        env = self.env
+        lines = self._section(s)
+        self.env = env  # what it calls by other names ends with it
+        return lines
+
+    def _section(self, s: Section) -> list[str]:
         note = heading(s)
         if s.function is None:
             lines = self.statement(s.body[0]) if len(s.body) == 1 else Block(self.body(s.body))

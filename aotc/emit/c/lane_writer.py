@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from aotc.emit.c.arrays import address
+from aotc.emit.c.arrays import address, element
 from aotc.emit.c.loop_text import fitted_loop, indent, lane_loop
 from aotc.emit.c.narrow_lanes import integers
 from aotc.emit.c.scalar_writer import ScalarWriter, neutral_text
@@ -125,9 +125,11 @@ class LaneWriter(ScalarWriter):
             return []
         if load.buffer == ACC_TILE:
             at = f"{self.env['buffer'](load.buffer)} + {c_index(load.index[0], 13)}"
+            one = element(self.env, load.buffer, load.index[0], c_index)
             lanes.names[var] = name = self.names.fresh("acc")
             lanes.sums = True
-            return [say.constant(name, say.load_tile(at)) if var.dtype == "f32" else
+            return [say.constant(name, one if alone(say) else say.load_tile(at))
+                    if var.dtype == "f32" else
                     f"const aotc_vm {name} = aotc_load_i32({at});"]
         if load.dtype == "i32":
             lanes.names[var] = name
@@ -178,6 +180,9 @@ class LaneWriter(ScalarWriter):
 
     def total(self, s: Total) -> list[str]:
         text = self.dialects[s.source].across(s.fold, self.across[s.source])
+        if text == self.across[s.source] and not s.joins:  # one lane is the total
+            self.env = {**self.env, "vars": {**self.env["vars"], s.var: text}}
+            return []
         return [f"{s.var.name} += {text};" if s.joins else f"const float {s.var.name} = {text};"]
 
     # ------------------------------------------------------------ memory

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 
 from aotc.ir.access import ROUNDED, ArrayForm, ArrayOf
+from aotc.ir.contents import buffers_in
 from aotc.ir.expr import Const, Expr, loads, substitute
-from aotc.ir.plan import Kernel
+from aotc.ir.plan import Contract, Kernel
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Box, For, Prefetch, Put
 from aotc.ir.tile_statements import Expand, Pack, RowTable
@@ -46,6 +47,8 @@ def _places(value: object, narrowed: Mapping[Expr, Expr]) -> Iterator[tuple[str,
     elif isinstance(value, tuple):
         for v in value:
             yield from _places(v, narrowed)
+    elif isinstance(value, Contract):  # written by a template
+        yield from ((b, None) for b in buffers_in(value))
     elif isinstance(value, For):
         yield from _places((value.lo, value.hi, value.rest), narrowed)
         yield from _places(value.body, {**narrowed, **_steps(value)})
