@@ -10,10 +10,10 @@ Spell = Callable[[Expr, int], str]  # (an index, the least precedence of its tex
 
 
 def declaration(ctype: str, name: str, array: ArrayOf | None) -> str:
-    """C declaration of the constant pointer to a buffer."""
+    """C declaration of a pointer to a buffer; without a name its type."""
     if array is None:
-        return f"{ctype} *const {name}"
-    return f"{ctype} (*const {name})" + "".join(f"[{n}]" for n in array.inner)
+        return f"{ctype} *{name}"
+    return f"{ctype} (*{name})" + "".join(f"[{n}]" for n in array.inner)
 
 
 def element(env: Env, buffer: str, offset: Expr, spell: Spell) -> str:

@@ -180,7 +180,7 @@ def _tensors(plan: Plan, kernel: Kernel) -> Tensors:
     found: Tensors = {}
     for b in kernel.touched:
         p, const = plan.place(b), "" if b in kernel.writes else "const "
-        found[b] = (declaration(f"{const}{DTYPES[p.dtype].c}", f"t_{b}", arrays.get(b)),
+        found[b] = (declaration(f"{const}{DTYPES[p.dtype].c}", f"const t_{b}", arrays.get(b)),
                     place_text(p))
     return found
 
@@ -188,6 +188,6 @@ def _tensors(plan: Plan, kernel: Kernel) -> Tensors:
 def _scratch(kernel: Kernel) -> Tensors:
     """The scratch of a worker."""
     arrays = {a.buffer: a for a in kernel.arrays}
-    return {s.name: (declaration(DTYPES[s.dtype].c, f"s_{s.name}", arrays.get(s.name)),
+    return {s.name: (declaration(DTYPES[s.dtype].c, f"const s_{s.name}", arrays.get(s.name)),
                      f"AOTC_SLAB({c_index(simplify(as_expr(s.offset)), 0)})")
             for s in kernel.scratch}

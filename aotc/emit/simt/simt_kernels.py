@@ -11,6 +11,7 @@ from typing import Any
 
 import jinja2
 
+from aotc.emit.c.arrays import declaration
 from aotc.emit.c.loop_text import Block, indent, signature
 from aotc.emit.c.scalars import Names, rule_call
 from aotc.emit.simt.simt_contracts import contract_lines
@@ -82,7 +83,7 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
     assert isinstance(base, int), base  # lowering makes no other scratch for blocks of threads
     values: BlockEnv = {
         "buffer": lambda b: f"s_{b}" if b in scratch else f"t_{b}",
-        "arrays": {}, "vars": {},
+        "arrays": {a.buffer: a for a in kernel.arrays}, "vars": {},
         "rule": rule_call(rules, kernel, "aotc", "fault"),
         "elements": lambda b: upper(
             as_expr(scratch[b].elements) if b in scratch else plan.place(b).elements)}
@@ -143,12 +144,13 @@ def _scratch_pointer(s: Scratch) -> str:
 
 def _arguments(plan: Plan, kernel: Kernel) -> list[tuple[str, str]]:
     """(parameter of the kernel, what its launcher passes) pairs."""
-    out = []
+    out, arrays = [], {a.buffer: a for a in kernel.arrays}
     for b in kernel.touched:
         p, const = plan.place(b), "" if b in kernel.writes else "const "
-        kind, alone = f"{const}{DTYPES[p.dtype].c} *", kernel.reads_alone(plan, b)
+        alone, ctype = "__restrict__ " * kernel.reads_alone(plan, b), const + DTYPES[p.dtype].c
         where = pointer(p) if p.storage in POINTERS else f"({const}void *){cast_from(p)}"
-        out.append((f"{kind}{'__restrict__ ' * alone}t_{b}", f"({kind}){where}"))
+        out.append((declaration(ctype, f"{alone}t_{b}", arrays.get(b)),
+                    f"({declaration(ctype, '', arrays.get(b))}){where}"))
     found = tuple(nodes(kernel.body))
     used = {n.name for n in found if isinstance(n, Sym)}
     rounds = [r.round for r in plan.regions if isinstance(r, Rounds)]

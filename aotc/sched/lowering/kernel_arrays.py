@@ -14,11 +14,12 @@ from aotc.ir.tile_statements import Expand, Pack, RowTable
 
 def with_arrays(kernel: Kernel, forms: Mapping[str, ArrayForm]) -> Kernel:
     """The Kernel with the finest array for each buffer that has one.  forms: of the tensors outside
-    of its scratch.  None where threads share a work item, or clusters have work items dealt to
-    them: their texts tell places in memories of their own."""
-    if kernel.threads or kernel.clusters:
+    of its scratch, which has none where threads share a work item.  None where clusters have work
+    items dealt to them: places are in memories of their own then."""
+    if kernel.clusters:
         return kernel
-    known = {**forms, **{s.name: s.form for s in kernel.scratch if s.form is not None}}
+    own = {} if kernel.threads else {s.name: s.form for s in kernel.scratch if s.form is not None}
+    known = {**{b: forms[b] for b in (*kernel.reads, *kernel.writes) if b in forms}, **own}
     used: dict[str, list[Expr | None]] = {}
     for buffer, offset in dict.fromkeys(_places(kernel.body, {})):
         used.setdefault(buffer, []).append(offset)
