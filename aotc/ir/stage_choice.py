@@ -86,8 +86,10 @@ class StageChoice:
         "1: what an epilogue reads and stores is fetched before its tile's sums", (0, 1),
         ("contraction",))
     fetch_panel: int | None = _text(
-        "elements of the next panel of columns that a row tile fetches for each step of a sum, at "
-        "least (0: none)", (0, 64), ("contraction",))
+        "1: row tiles fetch the next panel of columns", (0, 1), ("contraction",))
+    panel_step: int | None = _text(
+        "elements of it that each fetches for a step of its sum, at least", (1, 64),
+        ("contraction",))
     fetch_tiles: int | None = _text(
         "register tiles that short rows of a product are fetched ahead (0: none are)", (0, 64),
         ("contraction",))

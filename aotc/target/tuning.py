@@ -207,7 +207,7 @@ class Tuning:
                           choice="fetch_rows")
     fetch_slowest: int = _of(2, "elements of the next panel per step of a sum, at least: a line is "
                              "fetched eight times by then", "f32 elements", "derived: 16 elements "
-                             "of a line in eight steps", 1, "fetch_panel")
+                             "of a line in eight steps", 1, "panel_step")
     fetch_tiles: int = _of(
         2, "register tiles that short rows of a product are fetched ahead", "tiles",
         "AVX-512: 128x128 pixels of 48 channels take 0.70 of their time, bsrn 0.965, nafnet 0.98; "

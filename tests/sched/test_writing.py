@@ -132,7 +132,7 @@ def bytes_in_threes(columns=70):
 EDITS = [(product(40), {"order": "rows"}), (product(40), {"fetch_tiles": 0}),
          (product(40), {"fetch_tiles": 1}), (product(300), {"order": "rows"}),
          (product(300), {"fetch_epilogue": 0}), (product(300), {"fetch_panel": 0}),
-         (product(300), {"fetch_panel": 5}), (product(40), {"fetch_epilogue": 1}),
+         (product(300), {"panel_step": 5}), (product(40), {"fetch_epilogue": 1}),
          (product(40), {"sums": "memory"}), (product(300), {"sums": "registers"}),
          (product(40, rows=Sym("rows", 2, 99)), {"tails": 0}),
          (product(40, rows=Sym("rows", 2, 99)), {"tails": 2}),

@@ -123,7 +123,7 @@ def in_known_rows(c: Contract, making: Making) -> bool:
 
 def _follows(c: Contract, making: Making) -> bool:
     """True if row tiles fetch the next panel of columns."""
-    return panel_follows(c, making) and making.how(c, "fetch_panel") > 0
+    return panel_follows(c, making) and bool(making.how(c, "fetch_panel"))
 
 
 def panel_follows(c: Contract, making: Making) -> bool:
@@ -142,7 +142,7 @@ def share(c: Contract, at: TileLoops, making: Making) -> Body:
     if not _follows(c, making) or isinstance(c.row_count, Const):
         return ()
     each = simplify(Const(at.nr * c.mr) // maximum(at.rows, 1) + 1)
-    each = maximum(Const(min(making.how(c, "fetch_panel"), at.nr)),
+    each = maximum(Const(min(making.how(c, "panel_step"), at.nr)),
                    minimum(Const(min(making.line, at.nr)), each))
     return (Let(at.ahead, Where(Binary("gt", at.rows, Const(c.mr)), each, Const(0))),)
 
@@ -201,7 +201,7 @@ def panel_share(c: Contract, at: TileLoops, making: Making, depth: Expr) -> tupl
         return None
     ahead: Expr = at.ahead
     if isinstance(c.row_count, Const):
-        ahead = Const(max(min(making.how(c, "fetch_panel"), at.nr), min(
+        ahead = Const(max(min(making.how(c, "panel_step"), at.nr), min(
             making.line, at.nr, -(-at.nr * c.mr // c.row_count.value))))
     number = at.m0 if c.mr == 1 else Binary("floordiv", at.m0, Const(c.mr))
     last = Const(at.nr - ahead.value) if isinstance(ahead, Const) else Const(at.nr) - ahead

@@ -76,7 +76,7 @@ def _product_fetches(c: Contract, making: Making, tuning: Tuning) -> Found:
     if epilogue_places(c, making):
         found["fetch_epilogue"] = int(terms(c) >= tuning.fetch_sum)
     if panel_follows(c, making):
-        found["fetch_panel"] = tuning.fetch_slowest
+        found |= {"fetch_panel": 1, "panel_step": tuning.fetch_slowest}
     if in_known_rows(c, making):
         found["fetch_tiles"] = tuning.fetch_tiles * _at_most(length, tuning.fetch_row)
     if in_pieces(c, making):
