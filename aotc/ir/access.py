@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import ClassVar
 
-from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, rewrite
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, rewrite, substitute
 from aotc.ir.indices.polynomial import ONE, Poly, cancels, p_add
 from aotc.ir.layout import Layout, LayoutJson, Reorder
 from aotc.ir.simplify import from_poly, linear_in, p_lower, p_upper, same, simplify, to_poly
@@ -113,9 +113,11 @@ def _atom(a: Expr, d: int, values: Mapping[Expr, Expr] | None) -> bool:
 # ---------------------------------------------------------------- offsets as indices of arrays
 
 Inner = tuple[int, ...]  # extents of an array behind the first one
-# which factors are divided by a stride to the nearest whole number, not towards zero: those of a
-# window's padding are constants a little below a stride, those of remainders of axes no constants
-ROUNDED = ("none", "constants", "all")
+# how factors are divided by a stride: constants to the nearest whole number, since those of a
+# window's padding are a little below a stride, or down; or all factors to the nearest, since those
+# of remainders of axes are no constants
+ROUNDED = ("nearest", "down", "all")
+
 
 
 @dataclass(frozen=True)
@@ -151,21 +153,26 @@ class ArrayForm:
         out, origins = self._split(offset, inner, rounded)
         return tuple(simplify(from_poly(p_add(p, o, -1))) for p, o in zip(out, origins))
 
-    def is_clear(self, offset: Expr, inner: Inner, rounded: str) -> bool:
+    def is_clear(self, offset: Expr, inner: Inner, rounded: str,
+                 narrowed: Mapping[Expr, Expr] | None = None) -> bool:
         """True if ``index`` gives the indices that the offset was made from: they lie in their
-        extents; or as those of a padded window hardly outside, which is true of no others."""
-        ends = {how: self._ends(offset, inner, how) for how in ROUNDED}
-        own = ends[rounded]
+        extents; or as those of a padded window hardly outside, which is true of no others.
+        narrowed: {axis: an expression of the values that it has there}."""
+        own = self._ends(offset, inner, rounded, narrowed or {})
         wholes = self._wholes(inner)
         if all(lo >= 0 and hi < n for (lo, hi), n in zip(own, wholes)):
             return True
-        near = {how: found for how, found in ends.items() if all(
-            -(n // 2) <= lo <= hi < n + n // 2 for (lo, hi), n in zip(found, wholes))}
-        return rounded in near and all(found == own for found in near.values())
+        if not _are_near(own, wholes):
+            return False
+        others = (self._ends(offset, inner, how, narrowed or {}) for how in ("up", *ROUNDED))
+        return all(ends == own for ends in others if _are_near(ends, wholes))
 
-    def _ends(self, offset: Expr, inner: Inner, rounded: str) -> list[tuple[int, int]]:
+    def _ends(self, offset: Expr, inner: Inner, rounded: str,
+              narrowed: Mapping[Expr, Expr]) -> list[tuple[int, int]]:
         """Bounds of the indices behind the first in the whole tensor."""
         out, _ = self._split(offset, inner, rounded)
+        if narrowed:
+            out = [to_poly(substitute(from_poly(p), narrowed)) for p in out]
         found = [(p_lower(p), p_upper(p)) for p in out[1:]]
         return [(-1 << 62 if lo is None else lo, 1 << 62 if hi is None else hi)
                 for lo, hi in found]
@@ -224,13 +231,23 @@ class ArrayOf:
         return self.form.index(offset, self.inner, self.rounded)
 
 
+def _are_near(ends: Sequence[tuple[int, int]], extents: Sequence[int]) -> bool:
+    """True for indices that lie outside of their extents by less than half of those, if at all."""
+    return all(-(n // 2) <= lo < n and 0 <= hi < n + n // 2 for (lo, hi), n in zip(ends, extents))
+
+
 def _digits(p: Poly, strides: Sequence[int], rounded: str) -> list[Poly]:
     """``p`` as multiples of strides, and what is left."""
     out: list[Poly] = []
     for stride in strides:
-        nearest = {m for m in p if rounded == "all" or rounded == "constants" and m == ONE}
-        out.append({m: n for m, c in p.items() if (n := (
-            (2 * c + stride) // (2 * stride) if m in nearest else
-            abs(c) // stride * (1 if c > 0 else -1)))})
+        out.append({m: n for m, c in p.items() if (n := _whole(
+            c, stride, "nearest" if rounded == "all" else rounded if m == ONE else "zero"))})
         p = p_add(p, out[-1], -stride)
     return [*out, p]
+
+
+def _whole(c: int, stride: int, rounded: str) -> int:
+    """A factor divided by a stride."""
+    if rounded == "zero":
+        return abs(c) // stride * (1 if c > 0 else -1)
+    return (c + {"down": 0, "nearest": stride // 2, "up": stride - 1}[rounded]) // stride
