@@ -172,11 +172,15 @@ def compiled(program, layouts, target, folder):
     write_bundle(render_bundle(plan, schedule, info, profile=True), folder)
     count_cpu_time(folder)
     build(folder)
-    rows = {n: [f"{u.split('__')[0]}" + "".join(f" {k}:{v}" for k, v in g.choice(s).items()
-                                               if k in ("a", "b"))
-                for g in schedule.groups if g.outputs[0].startswith(f"{n}_")
-                for s, u in g.rows.items()] for n in layouts}
+    rows = {n: [_row(g.choice(s)) for g in schedule.groups if g.outputs[0].startswith(f"{n}_")
+                for s in g.rows] for n in layouts}
     return load(folder), rows
+
+
+def _row(choice):
+    """The row that computes a stage, and how it reads operands."""
+    ways = "".join(f" {k}:{v}" for k, v in (("a", choice.a), ("b", choice.b)) if v)
+    return choice.row.split("__")[0] + ways
 
 
 def shortest(model, layouts, feeds, shape, seconds):

@@ -124,7 +124,7 @@ def _cast(scope: Scope, e: Cast, guard: Guard) -> Array:
     if e.dtype == BF16:
         return to_bf16(x)
     if to.kind == "b":
-        return x != 0
+        return np.asarray(x != 0)
     if to.kind in "iu":
         if x.dtype.kind == "f":
             x = _truncated(x, "i32" if to.itemsize < 4 or e.dtype == "i32" else "i64",
@@ -193,7 +193,7 @@ def _div(a: Array, b: Array) -> Array:
     if a.dtype.kind == "f":
         return a / b
     q = a // b
-    return (q + ((q < 0) & (q * b != a))).astype(a.dtype)
+    return np.asarray(q + ((q < 0) & (q * b != a)), a.dtype)
 
 
 def _mod(a: Array, b: Array) -> Array:
@@ -323,7 +323,8 @@ def _strided(scope: Scope, e: Load, array: Array, first: Sequence[int],
             return None
         start.append(at)
     if not any(strides.values()):
-        return array[tuple(start)]
+        found: Array = array[tuple(start)]
+        return found
     return _view(scope, array[tuple(slice(s, None) for s in start)], strides)
 
 
@@ -368,7 +369,8 @@ def _gather(scope: Scope, e: Load, array: Array, first: Sequence[int], guard: Gu
         index.append(at)
     if array.size == 0:
         return np.zeros(np.broadcast_shapes(*(np.shape(i) for i in index)), array.dtype)
-    return array[tuple(index)]
+    found: Array = array[tuple(index)]
+    return found
 
 
 _EVAL: dict[type[Expr], Callable[[Scope, Any, Guard], Array]] = {

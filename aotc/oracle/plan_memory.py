@@ -62,7 +62,7 @@ class Region:
         if not self.part:
             return index
         inside = index % self.ring if self.ring else index % self.part
-        return self.holder(index, here) * self.step + inside
+        return np.asarray(self.holder(index, here) * self.step + inside)
 
     def holder(self, index: Array, here: int) -> Array:
         """Which cluster or worker has elements."""

@@ -72,8 +72,9 @@ def apply_rewrites(program: Program, rewrites: Sequence[Any]) -> Program:
     if faults:
         raise ScheduleError(faults)
     known.clear()
-    known[wanted] = replace(program, rewrites=wanted)
-    return known[wanted]
+    rewritten: Program = replace(program, rewrites=wanted)
+    known[wanted] = rewritten
+    return rewritten
 
 
 def forget_rewritten(program: Program) -> None:

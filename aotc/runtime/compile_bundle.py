@@ -33,7 +33,7 @@ def read_manifest(folder: str | Path) -> Manifest:
     another format version."""
     path = Path(folder) / MANIFEST
     try:
-        data = read_json(path.read_text())
+        data: Manifest = read_json(path.read_text())
         version = data["aotc_bundle"]
     except (OSError, ValueError, KeyError, TypeError) as err:
         raise AotcError(f"{folder}: no bundle of aotc here ({path.name}: {err}); "
@@ -127,7 +127,7 @@ def _keep(made: str, kept: Path) -> None:
 
 def is_cuda(manifest: Manifest) -> bool:
     """True for a bundle that runs on a GPU."""
-    return manifest["build"].get("compiler") == "nvcc"
+    return bool(manifest["build"].get("compiler") == "nvcc")
 
 
 def tools_of(manifest: Manifest, simulate: bool = False) -> Tools:

@@ -107,7 +107,7 @@ class CudaModel(Model):
     @property
     def variant(self) -> str:
         """The target whose kernels run."""
-        return self.manifest["variants"][0]["target"]
+        return str(self.manifest["variants"][0]["target"])
 
     @property
     def threads(self) -> int:

@@ -124,12 +124,12 @@ class Model:
     def variant(self) -> str:
         """The target whose kernels run: the one asked for, else the widest this CPU can run (known
         after the first call)."""
-        return self.manifest["variants"][self._context.variant]["target"]
+        return str(self.manifest["variants"][self._context.variant]["target"])
 
     @property
     def threads(self) -> int:
         """Workers of the pool, the calling thread included."""
-        return self._pool.workers
+        return int(self._pool.workers)
 
     def run(self, feeds: Given, dims: Syms = None) -> dict[str, Any]:
         """Outputs as {ONNX name: array} in the model's order.

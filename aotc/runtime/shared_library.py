@@ -50,4 +50,5 @@ class Library:
 
     def detail(self, context: Any) -> str:
         """What the context says about its last failure."""
-        return self.ffi.string(self.function("detail")(context)).decode("utf-8", "replace")
+        text: bytes = self.ffi.string(self.function("detail")(context))
+        return text.decode("utf-8", "replace")

@@ -10,7 +10,7 @@ from aotc.ir.expr import Const, as_expr
 from aotc.ir.plan import Plan
 from aotc.ir.plans import Plans
 from aotc.ir.program import Branch, Compute, Loop, Program, Step
-from aotc.oracle.evaluate import index_value
+from aotc.oracle.eval_expr import index_value
 from aotc.passes.inline import is_free, is_move
 from aotc.samples import Syms
 from aotc.sched.memory.allocate import ALIGN

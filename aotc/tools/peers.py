@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aotc.errors import AotcError
+from aotc.ir.dtypes import Array
 from aotc.samples import Feeds
 from aotc.tools.peer_maps import with_maps
 from aotc.tools.peer_ncnn import Run, open_ncnn
@@ -88,13 +89,13 @@ def _reference(path: str | Path, threads: int, feeds: Feeds | None = None) -> Ru
     return run
 
 
-def _erf():
+def _erf() -> type:
     """The reference evaluator's Erf rounds f64 to f32: one that does not."""
     import numpy as np
     from onnx.reference.op_run import OpRun
 
     class Erf(OpRun):
-        def _run(self, x):
+        def _run(self, x: Array) -> tuple[Array]:
             made = np.fromiter(map(math.erf, np.ravel(x).tolist()), np.float64, np.size(x))
             return (made.reshape(np.shape(x)).astype(x.dtype),)
     return Erf

@@ -59,7 +59,7 @@ def together(read: Callable[[int], float], block: int, cpus: Sequence[int]) -> f
     same time; 0 if one of them found no memory."""
     start = Barrier(len(cpus), timeout=60)
 
-    def one(cpu):
+    def one(cpu: int) -> float:
         os.sched_setaffinity(0, {cpu})  # of this thread alone
         start.wait()
         return read(block)

@@ -50,7 +50,8 @@ from aotc.tools.exact import (
     exact_program,
     exact_shares,
 )
-from aotc.tools.peers import Run, first_line, open_literal, open_reference
+from aotc.tools.peer_ncnn import Run
+from aotc.tools.peers import first_line, open_literal, open_reference
 
 # The one table of tolerances: largest |a - b| as a share of the output's range (largest minus
 # smallest finite reference value).  Sums in another order differ by a few roundings, which is

@@ -52,7 +52,7 @@ def bits(block: "Vectors", e: Expr) -> str | None:
     at = _place(block, e)
     if at is not None:
         return block.say.half_bits_n(at, block.count) if block.count else block.say.half_bits(at)
-    if isinstance(e, Load) and block.say.strided and block.guard is None and not any(
+    if isinstance(e, Load) and block.say.facts.strided and block.guard is None and not any(
             isinstance(n, Load) for n in walk(e.index[0])):
         step = stride(e.index[0], block.lane)
         if step is not None:
@@ -80,7 +80,7 @@ def put(block: "Vectors", value: Expr) -> tuple[str, bool]:
 
 def _result(block: "Vectors", e: Expr) -> str:
     """C vector of floats that are rounded next: some functions need fewer digits for that."""
-    if block.say.forms and block.env["math"] == "fast" and not (
+    if block.say.facts.forms and block.env["math"] == "fast" and not (
             e in block.many or e in block.known or block.fixed(e)):
         x = sigmoid_argument(e, block.many)
         if x is not None:

@@ -107,7 +107,7 @@ def _narrowed(t: DType, call: str, always: bool = False) -> tuple[str, int]:
 def _positive(e: Expr) -> bool:
     """The divisor is known to be positive."""
     if isinstance(e, Const):
-        return e.value > 0
+        return bool(e.value > 0)
     low = lower(e) if e.dtype == INDEX and is_index(e) else None
     return low is not None and low > 0
 

@@ -86,12 +86,12 @@ def _preamble(name: str, target: Target, dialect: Dialect, ukernels: bool, math:
               here: Needs) -> str:
     lines = [_banner(name, f"kernels for {target.name}."), _requires(target),
              "#define AOTC_EXACT_MATH\n" if math == "exact" else "",
-             f"{dialect.defines}#include \"{name}_internal.h\"\n",
-             "#include \"aotc_num.h\"\n", f"#include \"{dialect.header}\"\n"]
+             f"{dialect.facts.defines}#include \"{name}_internal.h\"\n",
+             "#include \"aotc_num.h\"\n", f"#include \"{dialect.facts.header}\"\n"]
     if here.halves:
-        lines.append(f"#include \"{dialect.half_header}\"\n")
+        lines.append(f"#include \"{dialect.facts.half_header}\"\n")
     if here.bf16:
-        lines.append(f"#include \"{dialect.bf16_header}\"\n")
+        lines.append(f"#include \"{dialect.facts.bf16_header}\"\n")
     if here.narrow:
         lines.append(f"#include \"{HEADER}\"\n")
     if here.groups:
@@ -128,7 +128,7 @@ def _ukernel_header(name: str, dialect: Dialect, ukernels: Mapping[str, Instance
     guard = f"{name.upper()}_UKERNELS_H"
     lines = [_banner(name, "micro-kernels."), f"#ifndef {guard}\n#define {guard}\n\n"
              "#include <stdint.h>\n\n"]
-    signature = _SIGNATURE.replace("ARGUMENT", dialect.argument)
+    signature = _SIGNATURE.replace("ARGUMENT", dialect.facts.argument)
     lines += [f"void {name}_{u}" + (
         _of_narrow(dtypes) if is_narrow(dtypes) else _of_columns(signature, params))
         for u, (_, params, dtypes) in ukernels.items()]
@@ -157,7 +157,7 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
     rows = {d[0] for template, _, d in ukernels.values() if template != TILES}
     tiles = any(template == TILES for template, _, _ in ukernels.values())
     head = (_banner(name, f"micro-kernels for {target.name}.") + _requires(target)
-            + f"{dialect.defines}#include \"{dialect.header}\"\n"
+            + f"{dialect.facts.defines}#include \"{dialect.facts.header}\"\n"
             + ("#include \"aotc_num.h\"\n" f"#include \"{HEADER}\"\n" if rows & {"u8", "i8"}
                else "")
             + ("#include \"aotc_num.h\"\n" f"#include \"{PAIRS}\"\n" if BF16 in rows else "")
@@ -166,7 +166,7 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
                if any("grouping" in p for _, p, _ in ukernels.values()) else "")
             + (f"#include \"{DIGIT_SUMS}\"\n"
                if any(t == DIGITS for t, *_ in ukernels.values()) else "")
-            + (f"#include \"aotc_num.h\"\n#include \"{dialect.half_header}\"\n"
+            + (f"#include \"aotc_num.h\"\n#include \"{dialect.facts.half_header}\"\n"
                if any("column" in p and not p["column"].as_stored for _, p, _ in
                       ukernels.values()) else "")
             + f"#include \"{name}_ukernels.h\"\n\n")

@@ -42,7 +42,7 @@ def store_lines(puts: Sequence[Put], lane: Axis, say: Dialect, count: str, env: 
             lines.append(f"{element(env, p.buffer, p.offset, c_index)} = {v};")
         elif step == Const(1):
             lines.append(say.store_n(at, v, count) if count else say.store(at, v))
-        elif step is not None and say.strided:
+        elif step is not None and say.facts.strided:
             lines.append(say.store_strided(at, c_index(step, 13), v))
         else:
             lines += _scattered(p, v, lane, say, count, env, names)
@@ -63,7 +63,7 @@ def _half_stores(put: Put, value: tuple[str, bool], lane: Axis, step: Expr | Non
     if step == Const(1):
         return [halves.store(say, put.value.dtype, at, value, count)]
     lanes = halves.as_bits(say, put.value.dtype, value)
-    if step is not None and say.strided:
+    if step is not None and say.facts.strided:
         return [say.half_put_apart(at, c_index(step, 13), lanes)]
     return _scattered(put, lanes, lane, say, count, env, names)
 

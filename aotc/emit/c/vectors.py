@@ -121,13 +121,13 @@ class Vectors:
                 return text
         if isinstance(e, Unary) and e.op == "neg":
             return say.negative(self._atom(e.x))
-        if say.forms and self.env["math"] == "fast":
+        if say.facts.forms and self.env["math"] == "fast":
             text = self._form(e)
             if text is not None:
                 return text
         if isinstance(e, Unary) and e.op in _UNARY:
             return say.call(e.op, self.text(e.x))
-        if say.quotients and self._has_one_divisor(e):
+        if say.facts.quotients and self._has_one_divisor(e):
             return say.over(self.text(e.a), self._scalar(e.b))
         if isinstance(e, Binary) and e.op in _INFIX:
             return self._arithmetic(e)
@@ -143,12 +143,12 @@ class Vectors:
 
     def _arithmetic(self, e: Binary) -> str | Operand:
         say = self.say
-        if not say.infix:
+        if not say.facts.infix:
             text: str = say.arithmetic(e.op, self.operand(e.a), self.operand(e.b))
             return text
         level = LEVEL[e.op]
         a, b = self.text(e.a, level), self.text(e.b, level + 1)
-        return Operand(f"{a} {say.infix[e.op]} {b}", level=level)
+        return Operand(f"{a} {say.facts.infix[e.op]} {b}", level=level)
 
     def _form(self, e: Expr) -> str | None:
         """C text of an expression that the vector math computes as a whole; None for others."""
@@ -181,7 +181,7 @@ class Vectors:
 
     def _same(self, text: str) -> Operand:
         """Operand of a C scalar."""
-        return Operand(text, True) if self.say.scalars else Operand(self.say.splat(text))
+        return Operand(text, True) if self.say.facts.scalars else Operand(self.say.splat(text))
 
     def _load(self, e: Load) -> str:
         step = stride(e.index[0], self.lane)
@@ -204,15 +204,15 @@ class Vectors:
     def _load_strided(self, e: Load, step: Expr | None) -> str:
         if step is None or loads(step):
             return self._gather(e)
-        if self.say.apart and not self.count:
+        if self.say.facts.apart and not self.count:
             return self.say.load_apart(self.pointer(e.buffer, e.index[0]), c_index(step, 0))
-        if not self.say.strided:
+        if not self.say.facts.strided:
             return self._gather(e)
         return self.say.load_strided(self.pointer(e.buffer, e.index[0]), c_index(step, 13))
 
     def _part_step(self, e: Expr) -> int:
         """Elements between the lanes of a load that may take a part of them; 0 for others."""
-        if not self.say.parts or not isinstance(e, Load) or e.dtype != "f32" or (
+        if not self.say.facts.parts or not isinstance(e, Load) or e.dtype != "f32" or (
                 self._moves_data(e.index[0])):
             return 0
         step = stride(e.index[0], self.lane)
@@ -224,8 +224,8 @@ class Vectors:
         stretch = self.stretch or self.count and ("0", self.count)
         if not stretch:
             return self.say.load_second(p)
-        name = "load_between" if step == 1 else "load_second_between"
-        return getattr(self.say, name)(p, *stretch, self.fill)
+        load = self.say.load_between if step == 1 else self.say.load_second_between
+        return load(p, *stretch, self.fill)
 
     def pointer(self, buffer: str, index: Expr) -> str:
         """C text of the address of an element, an additive expression, from which the lanes are
@@ -290,7 +290,7 @@ class Vectors:
     def _where(self, e: Where) -> str | Operand:
         if self.fixed(e.cond):
             return self._branches(e)
-        if self.say.parts and self.guard is None and isinstance(e.b, Const) and (
+        if self.say.facts.parts and self.guard is None and isinstance(e.b, Const) and (
                 e.dtype not in HALVES):
             stretch = self._stretch_of(e.cond)
             if stretch is not None:
@@ -365,7 +365,7 @@ class Vectors:
             return self.say.compare(cond.op, self._compared(cond.a), self._compared(cond.b))
         if isinstance(cond, Unary) and cond.op == "not":
             return self.say.invert(self._mask(cond.x))
-        if self.say.masks and self._as_mask(cond):
+        if self.say.facts.masks and self._as_mask(cond):
             if isinstance(cond, Load):
                 return self.say.load_bool(self.pointer(cond.buffer, cond.index[0]))
             assert isinstance(cond, Binary), cond
