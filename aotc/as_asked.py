@@ -16,7 +16,7 @@ from aotc.samples import measuring_feeds, read_feeds
 from aotc.sched import decide, decide_within, parse_limit
 from aotc.sched.dynamic.choose import Ranges, decide_ranges
 from aotc.sched.dynamic.given import with_variants
-from aotc.sched.dynamic.typical_calls import observed_calls, read_samples
+from aotc.sched.model.typical_calls import observed_calls, read_samples
 from aotc.sched.precision.budget import Narrowed, choose_within
 from aotc.sched.precision.levels import LEVELS, Levels
 from aotc.sched.shape_variants import combined

@@ -53,14 +53,14 @@ from aotc.passes.requantise import requantise
 from aotc.passes.rewrites import rewritten
 from aotc.samples import record_samples
 from aotc.sched import check_arena, check_schedule, complete, large_arena, parse_limit
-from aotc.sched.choose.serving import multiplies, multiplies_bytes, reads_groups, serving
 from aotc.sched.common_kernels import lower_parts
 from aotc.sched.dynamic.choose import Ranges
+from aotc.sched.limit.arena import LargeArena
 from aotc.sched.lowering.threads import barrier_faults
-from aotc.sched.memory.arena import LargeArena
 from aotc.sched.precision.budget import Narrowed
 from aotc.sched.precision.levels import levels_of, rounds
 from aotc.sched.refused import Apart, refused_computes
+from aotc.sched.rows.serving import multiplies, multiplies_bytes, reads_groups, serving
 from aotc.sched.shape_variants import Part, boxes, parts
 from aotc.sched.shared_plans import share_plans
 from aotc.stage_names import STAGE_NAMES

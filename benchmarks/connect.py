@@ -22,8 +22,8 @@ from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build
 from aotc.sched.judge.judge import Judge
-from aotc.sched.memory.allocate import buffer_bytes
 from aotc.sched.model.size import estimate
+from aotc.sched.model.stored_sizes import buffer_bytes
 from aotc.tools.bench import WARM_UP, interleave, pin
 from aotc.tuner.search.learned_cost import rank_correlation
 from benchmarks import models

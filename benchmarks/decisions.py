@@ -24,8 +24,8 @@ from aotc.errors import AotcError
 from aotc.ir.layout import Layout
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
-from aotc.sched.asking.connect_cost import register_groups
 from aotc.sched.asking.partition import Partition
+from aotc.sched.choose.connect import register_groups
 from aotc.sched.decide import decide
 from aotc.sched.judge.judge import Judge
 from aotc.sched.model.tilegraph import merged

@@ -332,7 +332,7 @@ FORMAT, BOUND, NUMERICS, POLICY, TRIES = (
     "rounding errors, the same on every machine", "what users are promised or told",
     "what a search tries")
 NUMBERS = {
-    "sched/check.py": {"MAX_GROWTH": POLICY, "MAX_ARENA": POLICY},
+    "sched/check/check_schedule.py": {"MAX_GROWTH": POLICY, "MAX_ARENA": POLICY},
     "sched/choose/connect.py": {"NODES_LIMIT": BOUND, "DEPTH_LIMIT": BOUND},
     "sched/asking/connect_cost.py": {"BEAM": BOUND, "PASSES": BOUND},
     "sched/choose/gensor.py": {"MAX_VTHREADS": BOUND, "COOLING": BOUND},
@@ -350,19 +350,19 @@ NUMBERS = {
     "sched/cost/winograd_errors.py": {"ERRORS": NUMERICS},
     **dict.fromkeys(("sched/expand/in_place.py", "sched/writing/block_writing.py"), {
         "ENDLESS": BOUND}),
-    "sched/judge/judge.py": {"MAX_STAGES": BOUND}, "sched/judge/neighbourhood.py": {"SMALL": BOUND},
-    "sched/model/units.py": {"PACKED_PART": POLICY},
+    "sched/judge/judge.py": {"MAX_STAGES": BOUND}, "sched/within.py": {"SMALL": BOUND},
+    "sched/choose/unit_choice.py": {"PACKED_PART": POLICY},
     "sched/dynamic/choose.py": {
         **dict.fromkeys(("GAIN", "LOST", "ENDS", "OTHERS"), "what variants must save"),
         "MOST": POLICY, "LEAST": POLICY},
-    "sched/dynamic/mixed_parts.py": {"ASKED": BOUND}, "sched/dynamic/row_ends.py": {"CALLS": BOUND},
+    "sched/dynamic/mixed_parts.py": {"ASKED": BOUND}, "sched/asking/row_ends.py": {"CALLS": BOUND},
     "sched/dynamic/group_tiles.py": {"TRIED": TRIES, "ASKED": BOUND, "NOTICED": BOUND},
-    "sched/dynamic/call_tiles.py": dict.fromkeys(
+    "sched/asking/call_tiles.py": dict.fromkeys(
         ("ASKED", "EASY", "IDLE", "MORE", "PARTS"), TRIES),
     "sched/dynamic/tree.py": {"WITHIN": "of the best of a call", "MOST_LEAVES": BOUND},
-    "sched/dynamic/typical_calls.py": dict.fromkeys(
+    "sched/model/typical_calls.py": dict.fromkeys(
         ("POINTS", "FEW", "SPLIT", "SPLIT_AGAIN", "BETWEEN"), BOUND),
-    "sched/dynamic/vote.py": {"ALPHA": "how much size counts (DietCode)", "MOST_VOTES": BOUND},
+    "sched/asking/vote.py": {"ALPHA": "how much size counts (DietCode)", "MOST_VOTES": BOUND},
     "sched/instances/residence.py": {"ROUNDS": BOUND},
     "sched/instances/binding.py": {"FACTORS": TRIES},
     "sched/instances/decide_instances.py": dict.fromkeys(
@@ -372,17 +372,17 @@ NUMBERS = {
     "sched/instances/segments.py": {"SHARES": TRIES},
     "sched/instances/split.py": dict.fromkeys(
         ("CORES_FIRST", "FIRST_TRIED"), TRIES),
-    "sched/lowering/context.py": {"ALIGN": "the alignment of every buffer"},
+    "sched/model/stored_sizes.py": {"ALIGN": "the alignment of every buffer"},
     "sched/model/copied.py": {"WHOLE": BOUND},
     "sched/lowering/lower_nest.py": {"MAX_PIECES": BOUND},
     "sched/lowering/parts.py": {"TERMS": NUMERICS, "STEPS": NUMERICS, "BLOCK_STEPS": NUMERICS,
                                 "MOST_PARTS": NUMERICS},
     "sched/lowering/operand_ways.py": {"WIDE": "of the rows that fetch"},
     "sched/lowering/threads.py": {"_ANYWHERE": BOUND},
-    "sched/memory/allocate.py": {"ALIGN": "the alignment of every buffer", "ATTEMPTS": BOUND},
-    "sched/memory/arena.py": {"LARGE": POLICY, "_UNITS": FORMAT},
-    "sched/memory/arena_cones.py": {"MAX_STAGES": BOUND, "WORTH": BOUND, "FINE": BOUND},
-    "sched/memory/arena_limit.py": {"ATTEMPTS": BOUND, "ROUNDS": BOUND, "NEAR": BOUND,
+    "sched/memory/allocate.py": {"ATTEMPTS": BOUND},
+    "sched/limit/arena.py": {"LARGE": POLICY, "_UNITS": FORMAT},
+    "sched/limit/arena_cones.py": {"MAX_STAGES": BOUND, "WORTH": BOUND, "FINE": BOUND},
+    "sched/limit/arena_limit.py": {"ATTEMPTS": BOUND, "ROUNDS": BOUND, "NEAR": BOUND,
                                     "LOWER": BOUND, "KIB": FORMAT},
     "sched/memory/slots.py": {"MAX_SPAN": BOUND},
     "sched/model/bounds.py": {"CLAMPS": FORMAT},
@@ -394,7 +394,7 @@ NUMBERS = {
                                      "SPARSE": "of the operating system"},
     "sched/model/tile_model.py": {"RAGGED": BOUND},
     "sched/model/tilegraph.py": {"SHARED_ALIGN": "of the published footprints"},
-    "sched/model/unroll.py": {"MAX_SIDE": BOUND, "MAX_TERMS": BOUND},
+    "sched/rows/transforms.py": {"MAX_SIDE": BOUND, "MAX_TERMS": BOUND},
     "sched/model/widths.py": {"WHOLE": BOUND, "PRODUCT": "of any machine: a product and a sum"},
     "sched/shape_variants.py": {"MOST_PIECES": BOUND},
     "emit/bundle/kits.py": {"KITS": FORMAT},

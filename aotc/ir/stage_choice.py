@@ -3,9 +3,9 @@
 Every field says what it chooses and why (``about``), what may be said (``legal``), of stages of
 which rows it may be said (``rows``: their categories; ``shared``: the same where threads share a
 work item), what the target or the row must have for that (``needs``: a fact of
-``sched/choices.py``, "" for none) and what the stage itself must do for another value to be worth
-trying (``where``: a fact of ``tuner/space/knobs.py``).  Reading and writing JSON, checking values,
-printing, the tuner's knobs and the table of ``docs/add-a-choice.md`` follow from that.
+``sched/check/choices.py``, "" for none) and what the stage itself must do for another value to be
+worth trying (``where``: a fact of ``tuner/space/knobs.py``).  Reading and writing JSON, checking
+values, printing, the tuner's knobs and the table of ``docs/add-a-choice.md`` follow from that.
 """
 
 from collections.abc import Iterator, Mapping

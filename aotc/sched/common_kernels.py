@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from aotc.errors import ScheduleError
 from aotc.ir.plan import Kernel, Plan
 from aotc.ir.program import Program
-from aotc.sched.check import check_group
+from aotc.sched.check.check_group import check_group
 from aotc.sched.common_groups import CommonGroup, common_groups
 from aotc.sched.lowering.lower import lower, lower_group
 from aotc.sched.shape_variants import Part

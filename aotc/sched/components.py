@@ -12,7 +12,7 @@ from aotc.errors import AotcError
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import Schedule
 from aotc.passes.rewrites import RULES, apply_rewrites
-from aotc.sched.check import check_schedule
+from aotc.sched.check.check_schedule import check_schedule
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.tilegraph import ordered
 from aotc.target.base import Target

@@ -8,7 +8,7 @@ from aotc.ir.plan import Kernel, Plan
 from aotc.ir.schedule import Group
 from aotc.oracle.check_plan import plan_faults
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.check import check_group
+from aotc.sched.check.check_group import check_group
 from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.lowering.lower import lower, lower_group
 from aotc.sched.lowering.threads import barrier_faults

@@ -9,7 +9,7 @@ import numpy as np
 
 from aotc.ir.plan import Plan
 from aotc.ir.plans import Plans
-from aotc.sched.lowering.context import ALIGN
+from aotc.sched.model.stored_sizes import ALIGN
 from aotc.sched.shared_functions import name_kernels_once, share_functions
 
 

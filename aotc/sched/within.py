@@ -3,12 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
+from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, Const, Expr, Sym, rewrite
 from aotc.ir.program import Branch, Compute, Fold, LibCall, Loop, Program, Step, update
 from aotc.ir.simplify import simplify
 
 Box = Mapping[str, tuple[int, int | None]]  # symbol -> lowest and highest extent
 Visit = Callable[[Expr], Expr]
+SMALL = 4096  # bytes of constants that are kept as they are
 
 
 def within(program: Program, box: Box) -> Program:
@@ -93,4 +97,11 @@ def _compute(c: Compute, visit: Visit) -> Compute:
     return replace(c, axes=axes(c.axes), raxes=axes(c.raxes), fold=fold, body=visit(c.body))
 
 
-__all__ = ["Box", "with_usual", "within"]
+def outlined(consts: Mapping[str, Array]) -> dict[str, Array]:
+    """Constants, zeros of their shape that take no memory instead of large ones of f32: what a
+    Program says whose values nobody asks for."""
+    return {b: np.broadcast_to(np.float32(0), a.shape)
+            if a.dtype == np.float32 and a.nbytes > SMALL else a for b, a in consts.items()}
+
+
+__all__ = ["Box", "SMALL", "outlined", "with_usual", "within"]

@@ -13,7 +13,7 @@ from aotc.ir.program import Branch, Compute, Loop, Program, Step
 from aotc.oracle.eval_expr import index_value
 from aotc.passes.inline import is_free, is_move
 from aotc.samples import Syms
-from aotc.sched.memory.allocate import ALIGN
+from aotc.sched.model.stored_sizes import ALIGN
 from aotc.target.base import Target
 
 _Readers = Mapping[str, list[Step]]

@@ -17,8 +17,8 @@ from aotc.ir.schedule import Schedule, code_of
 from aotc.pipeline import Work
 from aotc.samples import random_inputs
 from aotc.sched import decide
+from aotc.sched.cost.predict import Prices
 from aotc.sched.dynamic.choose import Ranges, decide_measured
-from aotc.sched.dynamic.predict import Prices
 from aotc.target.base import Target
 from aotc.tuner.measure.measure_worker import typical
 from aotc.tuner.measure.whole_model import TICK, Checker

@@ -22,10 +22,10 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.oracle.run_plan import run_plan
 from aotc.sched import check_schedule, decide, lower
+from aotc.sched.check.copy_faults import copy_faults
 from aotc.sched.clusters.choose_order import choose_order
 from aotc.sched.clusters.choose_stores import choose_stores
 from aotc.sched.clusters.choose_weights import Taken, gap
-from aotc.sched.copy_faults import copy_faults
 from aotc.sched.cost.cycles import timeline
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.shared_functions import kernel_key

@@ -16,7 +16,7 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.oracle.run_plan import run_plan
 from aotc.pipeline import run_pipeline
-from aotc.sched.dynamic.typical_calls import regimes
+from aotc.sched.model.typical_calls import regimes
 
 F32, node = TensorProto.FLOAT, helper.make_node
 PAST, NEW, PRESENT = ["b", "p", 3], ["b", "s", 3], ["b", "p + s", 3]

@@ -9,8 +9,8 @@ from row_pairs import one_group, pair
 from te_programs import Maker, ax, conv2d, relu
 
 from aotc.ir.expr import Const, Sym, Unary, Where, all_of, compare, maximum
-from aotc.sched.choose.loops import panel_layout
 from aotc.sched.model.stages import factors_for, group_stages
+from aotc.sched.rows.panels import panel_layout
 
 MODES = tuple((a, b) for a in ("rows", "packed") for b in ("panel", "direct", "packed"))
 

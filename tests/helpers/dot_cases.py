@@ -12,8 +12,8 @@ from row_pairs import Pair, one_group, pair
 from te_programs import Maker, ax
 
 from aotc.ir.expr import Binary, Cast, Const, Sym, Unary, Where, all_of, compare, maximum, minimum
-from aotc.sched.model.dots import dot_factors, dot_layout
 from aotc.sched.model.stages import group_stages
+from aotc.sched.rows.dots import dot_factors, dot_layout
 
 EXTREME = {"u8": (255, 254, 128, 0), "i8": (127, -128, -127, 0)}  # strewn into inputs
 INF, NAN = float("inf"), float("nan")

@@ -12,8 +12,8 @@ from aotc.ir.numbers.byte_panels import panel_fault
 from aotc.ir.numbers.group_bytes import group_bytes
 from aotc.ir.numbers.grouped import Grouping, grouped_value, integer_value
 from aotc.ir.tile_statements import dot_step
-from aotc.sched.model.dots import dot_factors, dot_layout
 from aotc.sched.model.stages import group_stages
+from aotc.sched.rows.dots import dot_factors, dot_layout
 
 INF, NAN = float("inf"), float("nan")
 # whole groups, a rest of one step, fewer steps than a group has; every number of bytes of a scale

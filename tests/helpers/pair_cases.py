@@ -11,8 +11,8 @@ from te_programs import Maker, ax, relu
 from aotc.ir.dtypes import to_bf16
 from aotc.ir.expr import Cast, Const, Sym, Where, all_of, compare
 from aotc.ir.program import Buffer
-from aotc.sched.model.dots import dot_factors, dot_layout
 from aotc.sched.model.stages import group_stages
+from aotc.sched.rows.dots import dot_factors, dot_layout
 
 INF, NAN = float("inf"), float("nan")
 SPECIAL = (INF, -INF, NAN, 3.4e38, 1.00390625, -1.01171875)  # the last two lie between two bf16

@@ -8,7 +8,7 @@ import numpy as np
 from te_programs import Maker, ax, matmul, relu, softmax
 
 from aotc.sched import decide
-from aotc.sched.asking.connect_cost import register_groups
+from aotc.sched.choose.connect import register_groups
 from aotc.sched.model.tilegraph import merged, ordered
 from aotc.target import get_target
 

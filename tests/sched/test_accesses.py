@@ -12,11 +12,12 @@ from aotc.ir.layout import Layout, Reorder
 from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.choose.loops import choose_loops
-from aotc.sched.cost.accesses import Extra, access_costs
+from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.group_cost import Aligned, done_work, needed_work, scattered_seconds
 from aotc.sched.cost.lane_score import _stored_as_wanted
 from aotc.sched.judge.judge import _blocked_axes
 from aotc.sched.model.stages import Output
+from aotc.sched.model.tile_model import Extra
 from aotc.sched.model.tilegraph import propagate
 from aotc.sched.model.widths import group_model
 from aotc.target import get_target

@@ -26,11 +26,11 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import run_pipeline
 from aotc.runtime.status import ShapeError
 from aotc.sched import check_schedule, decide, decide_within, parse_limit
-from aotc.sched.asking.connect_cost import register_groups
+from aotc.sched.choose.connect import register_groups
+from aotc.sched.limit.arena import ArenaLimit, arena_need
+from aotc.sched.limit.arena_cones import Cones
+from aotc.sched.limit.arena_limit import Planner, Search, _source
 from aotc.sched.lowering.lower import lower_group
-from aotc.sched.memory.arena import ArenaLimit, arena_need
-from aotc.sched.memory.arena_cones import Cones
-from aotc.sched.memory.arena_limit import Planner, Search, _source
 from aotc.sched.memory.scratch import scratch_bytes
 from aotc.sched.model.boxes import stage_boxes, tile_anchor
 from aotc.sched.model.stages import group_stages

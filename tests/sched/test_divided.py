@@ -12,7 +12,7 @@ from aotc import load
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.pipeline import run_pipeline
-from aotc.sched.check import check_schedule
+from aotc.sched.check.check_schedule import check_schedule
 from benchmarks.exported import images
 from benchmarks.exported.build import Writer
 

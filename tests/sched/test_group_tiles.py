@@ -13,10 +13,10 @@ from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.sched import check_schedule, decide
 from aotc.sched.cost.group_cost import Aligned
+from aotc.sched.cost.predict import Prices, tails_of
 from aotc.sched.dynamic.group_tiles import tile_candidates
-from aotc.sched.dynamic.predict import Prices, tails_of
 from aotc.sched.dynamic.text_size import text_bytes
-from aotc.sched.dynamic.typical_calls import spread_calls
+from aotc.sched.model.typical_calls import spread_calls
 from aotc.sched.shape_variants import parts
 from aotc.target import get_target
 from benchmarks.exported.build import Writer

@@ -16,7 +16,7 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.pipeline import run_pipeline
 from aotc.sched import complete, decide, lower
-from aotc.sched.check import check_schedule
+from aotc.sched.check.check_schedule import check_schedule
 from aotc.sched.cost.group_cost import work_item
 from aotc.sched.model.tilegraph import connect_levels
 from aotc.target import get_target

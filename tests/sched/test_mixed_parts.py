@@ -7,11 +7,11 @@ import pytest
 from tuner_models import convolutions, scheduled
 
 from aotc.sched import check_schedule, decide
+from aotc.sched.asking.vote import ALPHA
+from aotc.sched.cost.predict import Prices
 from aotc.sched.dynamic.mixed_parts import Source, mixed_for, near_base
-from aotc.sched.dynamic.predict import Prices
 from aotc.sched.dynamic.text_size import text_bytes
-from aotc.sched.dynamic.typical_calls import Call
-from aotc.sched.dynamic.vote import ALPHA
+from aotc.sched.model.typical_calls import Call
 
 
 class Told(Prices):

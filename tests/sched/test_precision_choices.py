@@ -15,7 +15,7 @@ from aotc.passes.rewrites import ROUNDING, apply_rewrites
 from aotc.passes.winograd import staged
 from aotc.sched import check_schedule, decide
 from aotc.sched.choose.precision import choose_precision
-from aotc.sched.model.product_rows import pick_row
+from aotc.sched.cost.product_rows import pick_row
 from aotc.sched.precision.levels import Level
 from aotc.target import TARGETS
 

@@ -17,7 +17,7 @@ from aotc.runtime.status import ShapeError
 from aotc.sched import decide
 from aotc.sched.dynamic.choose import decide_ranges
 from aotc.sched.dynamic.tree import WITHIN, learn, pick
-from aotc.sched.dynamic.typical_calls import (
+from aotc.sched.model.typical_calls import (
     Call,
     ladder,
     observed_calls,

@@ -11,7 +11,7 @@ import aotc
 from aotc import pipeline
 from aotc.errors import AotcError, ScheduleError
 from aotc.options import Options
-from aotc.sched import check
+from aotc.sched.check import check_schedule
 from aotc.tools.show import show_stage
 
 TARGET = "x86-64-v3"
@@ -53,7 +53,7 @@ def refuses(request, monkeypatch):
     if request.param == "check":
         def own(known, program, schedule, target, g):
             return ["group: refused"] if several(g) else known(program, schedule, target, g)
-        instead(check, "check_group", own)
+        instead(check_schedule, "check_group", own)
         instead(refused, "check_group", own)
     elif request.param == "lowering":
         def own(known, program, schedule, target, g, *name):

@@ -11,7 +11,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.expr import Binary, Const, Sym, Where, compare, maximum
 from aotc.ir.simplify import simplify
 from aotc.sched import check_schedule, complete, decide, lower
-from aotc.sched.asking.connect_cost import register_groups
+from aotc.sched.choose.connect import register_groups
 from aotc.sched.judge.judge import Judge
 from aotc.sched.memory.scratch import bounded_tile, rounded, scratch_bytes
 from aotc.sched.model.stages import group_stages

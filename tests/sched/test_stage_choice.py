@@ -21,7 +21,7 @@ from aotc.ir.stage_choice import (
     StageChoice,
     show_legal,
 )
-from aotc.sched.choices import FACTS
+from aotc.sched.check.choices import FACTS
 from aotc.target import TARGETS
 from aotc.tuner.space.knobs import WHERE
 

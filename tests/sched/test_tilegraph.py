@@ -15,10 +15,10 @@ from aotc.ir.schedule import Group, Schedule
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.sched import check_schedule, complete, decide
-from aotc.sched.cost.accesses import Extra
 from aotc.sched.model.boxes import stage_boxes, tile_anchor
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import group_stages
+from aotc.sched.model.tile_model import Extra
 from aotc.sched.model.tilegraph import (
     best_fit,
     best_fit_places,

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from aotc.sched.dynamic.vote import select, select_by_gain, votes
+from aotc.sched.asking.vote import select, select_by_gain, votes
 from aotc.sched.dynamic.waves import grid, mutations, padding, spatial, throughput
 
 PLACES = 40  # of the paper's GPU

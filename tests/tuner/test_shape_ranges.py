@@ -6,7 +6,7 @@ import pytest
 from aotc.ir.schedule import Schedule, code_of
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
-from aotc.sched.dynamic.predict import Prices
+from aotc.sched.cost.predict import Prices
 from aotc.target import native
 from aotc.tuner.session import tune_work
 from benchmarks.exported.build import Writer

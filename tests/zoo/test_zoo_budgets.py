@@ -11,7 +11,8 @@ from aotc.ir.simplify import simplify
 from aotc.options import Options
 from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import run_pipeline
-from aotc.sched.memory.allocate import buffer_bytes, in_place, liveness, slot_sizes
+from aotc.sched.memory.allocate import in_place, liveness, slot_sizes
+from aotc.sched.model.stored_sizes import buffer_bytes
 from aotc.sched.report.summary import summarise
 from aotc.target import TARGETS
 

@@ -10,37 +10,18 @@ network of equal layers is decided once per distinct layer.  Nothing is looked u
 be merged is what ``group_stages``, analysis of reads and ``check_schedule`` accept.
 """
 
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Collection
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.sched.asking.partition import Partition
-from aotc.sched.choose.connect import connect
+from aotc.sched.choose.connect import numbered, register_groups
 from aotc.sched.judge.judge import Judge
 from aotc.sched.model.tilegraph import ordered
 from aotc.target.base import Target
 
 BEAM = 3
 PASSES = 3  # over all edges
-
-
-def register_groups(program: Program, apart: Collection[str] = ()) -> tuple[Group, ...]:
-    """Groups connected at register level only: the least fusion that is never worse.  Those of
-    computes in ``apart`` are taken to pieces."""
-    groups = connect(program)
-    if not apart:
-        return groups
-    whole = [g for g in groups if set(apart).isdisjoint(g.computes)]
-    inside = {c for g in whole for c in g.computes}
-    pieces = [g for g in separate_groups(program) if inside.isdisjoint(g.computes)]
-    return _numbered(ordered(program, [replace(g, name=f"{g.name}_whole") for g in whole] + pieces))
-
-
-def separate_groups(program: Program) -> tuple[Group, ...]:
-    """Every compute a kernel of its own: what connecting is measured against."""
-    return ordered(program, [Group(f"g{i:03d}", (s.outs[0],), s.outs, s.outs[0])
-                             for i, s in enumerate(program.steps)])
 
 
 def connect_by_cost(program: Program, target: Target, beam: int = BEAM,
@@ -60,11 +41,7 @@ def connect_by_cost(program: Program, target: Target, beam: int = BEAM,
             states = sorted({s.key: s for s in grown}.values(), key=lambda s: s.seconds)[:beam]
         if states[0] is best:
             break
-    return _numbered(map(judge.finished, ordered(program, states[0].all_groups())))
-
-
-def _numbered(groups: Iterable[Group]) -> tuple[Group, ...]:
-    return tuple(replace(g, name=f"g{i:03d}") for i, g in enumerate(groups))
+    return numbered(map(judge.finished, ordered(program, states[0].all_groups())))
 
 
 def _edges(program, start):
@@ -78,4 +55,4 @@ def _edges(program, start):
     return tuple(seen)
 
 
-__all__ = ["connect_by_cost", "register_groups", "separate_groups"]
+__all__ = ["connect_by_cost"]

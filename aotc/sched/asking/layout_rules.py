@@ -24,12 +24,12 @@ from aotc.ir.program import Compute, Rewrite
 from aotc.ir.simplify import linear_in
 from aotc.passes.layout_rule import layout_rewrite
 from aotc.sched.choose.layout_choices import blocked, channels_last
-from aotc.sched.choose.loops import called_buffers
-from aotc.sched.choose.winograd_kernels import transform_lanes
 from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.sched.model.elementwise import elementwise_class, elementwise_inputs
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import contraction_factors
+from aotc.sched.rows.settled_choices import called_buffers
+from aotc.sched.rows.winograd_stages import transform_lanes
 
 
 def settle_layouts(near: Neighbourhoods, free: Collection[str] = frozenset()) -> dict[str, Layout]:

@@ -7,14 +7,12 @@ it tries, not with the program times those.
 
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
+from aotc.sched.judge.judge import Judge
 from aotc.sched.model.tilegraph import ordered
-
-if TYPE_CHECKING:  # which needs this module
-    from aotc.sched.judge.judge import Judge
 
 FEW = 64  # changes to a mapping that are kept beside it
 MAX_COMPUTES = 128  # of one group
@@ -54,7 +52,7 @@ class Partition:
     key: int
 
     @staticmethod
-    def of(program: Program, groups: Sequence[Group], judge: "Judge") -> "Partition":
+    def of(program: Program, groups: Sequence[Group], judge: Judge) -> "Partition":
         """The state of ``groups``, in any order."""
         owner = {c: g.name for g in groups for c in g.computes}
         ranks = {g.name: i for i, g in enumerate(ordered(program, groups))}
@@ -65,7 +63,7 @@ class Partition:
         """The Groups, in no particular order."""
         return [g for _, g in self.groups.items() if g is not None]
 
-    def joined(self, source: str, sink: str, judge: "Judge") -> "Partition | None":
+    def joined(self, source: str, sink: str, judge: Judge) -> "Partition | None":
         """The partition with the groups of two computes merged; None if they are one already or
         may not be."""
         a, b = self._group(source), self._group(sink)

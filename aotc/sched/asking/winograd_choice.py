@@ -17,9 +17,9 @@ from aotc.passes.images.unfold import CHANNELS
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import TILES, Convolution, Window, find_convolution, legal_tiles
 from aotc.sched.choose.precision import choose_precision
+from aotc.sched.cost.product_rows import pick_row
 from aotc.sched.cost.winograd_errors import ERRORS
 from aotc.sched.judge.neighbourhood import Neighbourhoods
-from aotc.sched.model.product_rows import pick_row
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.precision.levels import Levels
 from aotc.target.base import Target

@@ -5,7 +5,7 @@ only.
 """
 
 import heapq
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from aotc.ir.category import factor_pairs
@@ -281,3 +281,26 @@ def part_groups(program: Program, groups: Sequence[Group],
     return tuple(replace(g, name=f"g{i:03d}") for i, g in enumerate(groups))
 
 
+def register_groups(program: Program, apart: Collection[str] = ()) -> tuple[Group, ...]:
+    """Groups connected at register level only: the least fusion that is never worse.  Those of
+    computes in ``apart`` are taken to pieces."""
+    groups = connect(program)
+    if not apart:
+        return groups
+    whole = [g for g in groups if set(apart).isdisjoint(g.computes)]
+    inside = {c for g in whole for c in g.computes}
+    pieces = [g for g in separate_groups(program) if inside.isdisjoint(g.computes)]
+    return numbered(ordered(program, [replace(g, name=f"{g.name}_whole") for g in whole] + pieces))
+
+
+def separate_groups(program: Program) -> tuple[Group, ...]:
+    """Every compute a kernel of its own: what connecting is measured against."""
+    return ordered(program, [Group(f"g{i:03d}", (s.outs[0],), s.outs, s.outs[0])
+                             for i, s in enumerate(program.steps)])
+
+
+def numbered(groups: Iterable[Group]) -> tuple[Group, ...]:
+    return tuple(replace(g, name=f"g{i:03d}") for i, g in enumerate(groups))
+
+
+__all__ = ["numbered", "register_groups", "separate_groups"]

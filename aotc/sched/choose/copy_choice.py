@@ -10,12 +10,12 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.cost.in_place_cost import in_place_seconds
-from aotc.sched.lowering.lower_copies import item_boxes
-from aotc.sched.lowering.open_group import opened
+from aotc.sched.items.item_boxes import item_boxes
+from aotc.sched.items.open_group import opened
 from aotc.sched.memory.scratch import rounded
 from aotc.sched.model.stages import group_stages
-from aotc.sched.model.units import unit_needs
 from aotc.sched.model.widths import group_model
+from aotc.sched.rows.units import unit_needs
 from aotc.target.base import Target
 
 

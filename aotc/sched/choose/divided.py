@@ -8,24 +8,21 @@ every work item, so that where the others have too few points for all workers no
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from aotc.ir.access import is_woven, offset_of
 from aotc.ir.expr import Axis
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.cost.accesses import nest_cost, stage_kind
 from aotc.sched.model.digit_stage import by_digits, digit_axes
-from aotc.sched.model.exchange import exchange_choice
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage
+from aotc.sched.rows.exchange import exchange_choice
+from aotc.sched.rows.settled_choices import Settled
 
-if TYPE_CHECKING:  # which needs this module
-    from aotc.sched.choose.loops import Choices
 
-
-def digit_choice(c: "Choices", s: Stage, plain: StageChoice) -> StageChoice:
+def digit_choice(c: Settled, s: Stage, plain: StageChoice) -> StageChoice:
     """The choice of a stage: ``plain``, what was chosen without a look at digits, or of a map what
-    costs less.  c: the Choices so far, with layouts of what the stage reads and writes."""
+    costs less.  c: what is settled so far, with layouts of what the stage reads and writes."""
     target, axes = c.target, digit_axes(s)
     if not axes or target.lanes < 2 or target.machine.threads or s.body.dtype != "f32":
         return plain
@@ -45,7 +42,7 @@ def digit_choice(c: "Choices", s: Stage, plain: StageChoice) -> StageChoice:
     return best
 
 
-def _choices(c: "Choices", s: Stage, axes: Iterable[Axis]) -> Iterator[StageChoice]:
+def _choices(c: Settled, s: Stage, axes: Iterable[Axis]) -> Iterator[StageChoice]:
     """Choices of a map that has its lanes along one of ``axes``, or exchanges one of them with
     another, where they fill lanes."""
     kind = stage_kind(s)
@@ -61,7 +58,7 @@ def _choices(c: "Choices", s: Stage, axes: Iterable[Axis]) -> Iterator[StageChoi
             yield StageChoice(rows[0].name, a.name)
 
 
-def _weaves(c: "Choices", s: Stage, choice: StageChoice) -> bool:
+def _weaves(c: Settled, s: Stage, choice: StageChoice) -> bool:
     """True for an exchange whose few blocks lie between the lanes of what is stored."""
     lane, block = (next(a for a in s.axes if a.name == n) for n in (choice.lanes, choice.block))
     (o,) = s.outputs

@@ -1,95 +1,43 @@
 """Second decider: layouts of stored tensors, lane axes, micro-kernel rows and operand modes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
-from typing import TypeVar
 
 from aotc.ir.access import is_unit, offset_of, stride
 from aotc.ir.category import (
     PRODUCTS,
-    Axes,
     dot_dtypes,
     endless,
     zero_filled,
 )
-from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, axes_of, loads
-from aotc.ir.layout import Layout, Movement, Pad, Reorder, Split
-from aotc.ir.numbers.narrow import is_lane_value
-from aotc.ir.program import Compute, Program, static_shape
+from aotc.ir.expr import Axis, Binary, Const, Load, axes_of, loads
+from aotc.ir.layout import Layout, Reorder
+from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import UNSAID, StageChoice
-from aotc.passes.layout_rule import laid_out
 from aotc.sched.choose.divided import digit_choice
+from aotc.sched.choose.dot_choice import dot_choice
 from aotc.sched.choose.single_row import single_row_choice
-from aotc.sched.choose.winograd_kernels import transform_inputs, transform_lanes
+from aotc.sched.choose.unit_choice import unit_choice
 from aotc.sched.cost.accesses import converts
 from aotc.sched.cost.lane_score import lane_score
+from aotc.sched.cost.product_rows import exact_dtypes, pick_row
 from aotc.sched.cost.row_cost import row_waste
-from aotc.sched.model.dots import dot_choice
-from aotc.sched.model.exchange import exchange_choice
-from aotc.sched.model.product_rows import exact_dtypes, pick_row
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
 from aotc.sched.model.stages import (
     Stage,
     contraction_factors,
-    group_stages,
+    lane_nest,
     stage_category,
-    target_memo,
 )
-from aotc.sched.model.units import unit_choice
+from aotc.sched.rows.exchange import exchange_choice
+from aotc.sched.rows.panels import panel_layout
+from aotc.sched.rows.settled_choices import Settled
+from aotc.sched.rows.winograd_stages import transform_inputs
 from aotc.target.base import Target
-from aotc.target.kernel_rows import KernelRow, NestRow
 
-R = TypeVar("R")
-Wanted = tuple[Load, tuple[int, ...], frozenset[int]]  # as ``_contraction_inputs`` says
 PLAIN = StageChoice("loops")
-
-
-class Choices:
-    """What has been decided so far: layouts by buffer and the stages of every group."""
-
-    def __init__(self, program: Program, target: Target, groups: Sequence[Group],
-                 given: Mapping[str, Layout]) -> None:
-        self.program, self.target, self.groups = program, target, groups
-        self.stages = {g.name: group_stages(program, g) for g in groups}
-        # stored as a rewrite says, or as the schedule does: nothing is left to choose
-        self.given = {b: Layout(()) for b in laid_out(program.rewrites)} | dict(given)
-        self.layouts = dict(self.given)
-        about = program.known("loops")
-        if not about:
-            about |= {"lanes": transform_lanes(program), "plain": called_buffers(program)}
-        self.lanes = about["lanes"]  # of the stages of Winograd forms
-        self.plain = about["plain"]
-        self.known = target_memo(program, target)
-        self.wanted: dict[str, Wanted] = {}  # how contractions read their rows
-
-    def offset(self, load: Load) -> Expr:
-        """Element offset of a Load under the layouts chosen so far."""
-        layout = self.layouts.get(load.buffer)
-        return offset_of(load.index, self.program.shape(load.buffer), layout)
-
-
-    def once(self, what: str, s: Stage, find: Callable[[], R]) -> R:
-        """``find()``, which decides something of a stage from what is known of its buffers, and
-        whose layouts it may settle: done once for equal stages in equal surroundings."""
-        key = what, s, tuple([(self.layouts.get(b), b in self.given, self.wanted.get(b))
-                              for b in s.buffers])
-        if key not in self.known:
-            had = len(self.layouts)
-            found = find()
-            new = dict(islice(self.layouts.items(), had, None))  # in the order they were settled
-            self.known[key] = found, new | {b: self.layouts[b] for b in s.buffers
-                                            if b in self.layouts}
-        found, settled = self.known[key]
-        self.layouts |= settled
-        return found
-
-
-def called_buffers(program: Program) -> set[str]:
-    """Buffers that library calls touch: those are row-major."""
-    return {b for s in program.steps if not isinstance(s, Compute) for b in s.inputs + s.outs}
 
 
 def choose_loops(program: Program, target: Target, groups: Sequence[Group],
@@ -97,7 +45,7 @@ def choose_loops(program: Program, target: Target, groups: Sequence[Group],
                 ) -> tuple[tuple[Group, ...], dict[str, Layout]]:
     """(groups with the rows of their stages, layouts by buffer).  given: {buffer: Layout} that are
     settled already."""
-    c = Choices(program, target, groups, given or {})
+    c = Settled(program, target, groups, given or {})
     c.wanted |= _contraction_inputs(c)
     for g in groups:
         for s in c.stages[g.name]:
@@ -116,7 +64,7 @@ def choose_loops(program: Program, target: Target, groups: Sequence[Group],
     return tuple(done), layouts
 
 
-def _stored(c: Choices, s: Stage) -> None:
+def _stored(c: Settled, s: Stage) -> None:
     """Layouts of the constants that a stage reads along its lanes, and of what it makes."""
     lane = _lane_axis(c, s)
     _const_layouts(c, s, lane)
@@ -259,19 +207,19 @@ def _nest_lane(c, s, f):
     return None
 
 
-def _anchor_choice(c: Choices, s: Stage) -> StageChoice:
+def _anchor_choice(c: Settled, s: Stage) -> StageChoice:
     """The choice of a stage whose axes are those of the group's tile."""
     return digit_choice(c, s, _plain_choice(c, s))
 
 
-def _stage_choice(c: Choices, s: Stage) -> StageChoice:
+def _stage_choice(c: Settled, s: Stage) -> StageChoice:
     """The choice of another stage.  Digits are for moves that would have no lanes: their axis
     must be whole in every work item."""
     plain = _plain_choice(c, s)
     return digit_choice(c, s, plain) if plain == PLAIN and stage_category(s) == "move" else plain
 
 
-def _plain_choice(c: Choices, s: Stage) -> StageChoice:
+def _plain_choice(c: Settled, s: Stage) -> StageChoice:
     kind = stage_category(s)
     lane = _lane_axis(c, s)
     if s.name in c.lanes:
@@ -304,13 +252,6 @@ def _plain_choice(c: Choices, s: Stage) -> StageChoice:
             return StageChoice(c.target.rows(kind)[0].name, lane.name, block=block[0].name)
         return StageChoice(c.target.rows(kind)[-1].name, lane.name)
     return StageChoice(c.target.rows(kind)[0].name, lane.name)
-
-
-def lane_nest(rows: Sequence[KernelRow], s: Stage) -> bool:
-    """True if lanes can compute and store what the stage does, and the category's rows say so."""
-    stored = {t for u in rows if isinstance(u, NestRow) for t in u.stored}
-    return (s.fold == "none" or s.body.dtype == "f32") and all(
-        o.value.dtype in stored and is_lane_value(o.value) for o in s.outputs)
 
 
 def window_block(s: Stage, lane: Axis | None, most: int) -> tuple[Axis, Axis] | None:
@@ -415,25 +356,3 @@ def _panel_weight(c, f, lane, k, row, a_mode):
     if c.layouts.setdefault(b.buffer, layout) != layout:
         return None  # another stage packs it differently: read it through that layout
     return b.buffer
-
-
-def panel_layout(index: Shape, lane: Axis, reduction: Axes, k: Axis, nr: int,
-                 shape: Sequence[int]) -> Layout:
-    """Pad the lane dim to a multiple of NR, split it, order: others, N/NR, taps, K, N%NR."""
-    dim = {i: d for d, i in enumerate(index) if isinstance(i, Axis)}
-    n = dim[lane]
-    primitives: list[Movement] = []
-    padded = -(-shape[n] // nr) * nr
-    if padded != shape[n]:
-        primitives.append(Pad(n, 0, padded - shape[n]))
-    primitives.append(Split(n, (padded // nr, nr)))
-
-    def after(d):
-        return d if d <= n else d + 1
-
-    taps = [after(dim[r]) for r in reduction if r != k and r in dim]
-    tail = [n] + taps + [after(dim[k]), n + 1]
-    others = [d for d in range(len(shape) + 1) if d not in tail]
-    primitives.append(Reorder(tuple(others + tail)))
-    return Layout(tuple(primitives))
-

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from aotc.ir.category import BF16_PRODUCT
 from aotc.ir.dtypes import HALF
 from aotc.ir.program import Compute, Program, Rewrite
-from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS, Schedule
+from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS
 from aotc.passes.precision.group_weights import RULE as GROUP
 from aotc.passes.precision.half_columns import RULE as HALVE
 from aotc.passes.precision.half_columns import match_columns
@@ -59,15 +59,6 @@ def precision_of(rewrites: Iterable[Rewrite], usual: str) -> str:
     return MIXED if len(found) > 1 else next(iter(found), usual)
 
 
-def precision_faults(schedule: Schedule) -> list[str]:
-    """What speaks against a Schedule's ``precision``: rewrites that narrow operands say another."""
-    if schedule.precision != PRECISION[0] or all(rule not in (RULE, HALVE)
-                                                 for rule, *_ in schedule.rewrites):
-        return []
-    return [f"precision {schedule.precision}: rewrites that narrow operands need another; choose "
-            f"from {', '.join((*PRECISION[1:], MIXED))}"]
-
-
 def _halved(program: Program, target: Target, only: Collection[str]) -> tuple[Rewrite, ...]:
     """The products of ``only`` whose constant columns become f16: those with a vector of them at
     least."""
@@ -92,4 +83,4 @@ def _gains(program: Program, target: Target, c: Compute) -> bool:
     return not m.computed or saves_packing(rows, tuning)
 
 
-__all__ = ["choose_precision", "precision_faults", "precision_of"]
+__all__ = ["choose_precision", "precision_of"]

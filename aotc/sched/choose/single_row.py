@@ -1,18 +1,14 @@
 """Products of one row: lanes along the sum, where the other factor lies that way in memory."""
 
-from typing import TYPE_CHECKING
-
 from aotc.ir.access import is_unit
 from aotc.ir.category import Factors
 from aotc.ir.expr import Const, Load
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.model.stages import Stage
-
-if TYPE_CHECKING:
-    from aotc.sched.choose.loops import Choices
+from aotc.sched.rows.settled_choices import Settled
 
 
-def single_row_choice(c: "Choices", s: Stage, f: Factors) -> StageChoice | None:
+def single_row_choice(c: Settled, s: Stage, f: Factors) -> StageChoice | None:
     """The choice of a contraction whose lane operand would be packed for one row of the other: a
     fold with lanes along the sum reads both where they lie, once, as a query does with a cache of
     keys.  None where packing may serve several rows, or lanes would not fill."""

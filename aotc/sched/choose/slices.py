@@ -13,28 +13,18 @@ says what falls out of a cache between two uses); what usually fits is where the
 from collections.abc import Iterator
 
 from aotc.ir.category import Factors
-from aotc.ir.expr import Axis, Binary, Const, Load, walk
-from aotc.ir.schedule import Group
+from aotc.ir.expr import Axis
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage
 from aotc.sched.model.tile_model import Widths
-from aotc.sched.model.units import unit_slice_faults
+from aotc.sched.rows.sliced_sums import group_steps, sliceable, tap_axes
 from aotc.target.base import Machine, Target
 from aotc.target.kernel_rows import ProductRow
 
 Sliced = tuple[int, int, dict[str, int]]  # rows and columns of a work item, {axis: steps of a sum}
 # steps, rows and panels, in halves of what usually fits
 TRIED = ((2, 2, 2), (1, 2, 2), (4, 2, 2), (2, 1, 2), (2, 4, 2), (2, 2, 1), (2, 2, 4), (2, 2, 8))
-
-
-def sliceable(target: Target, row: ProductRow, choice: StageChoice, f: Factors) -> bool:
-    """True if a contraction's row, operands and sum allow slices: rows read in place, panels or
-    columns in place, static reduction axes, vectors of a fixed length."""
-    return (target.part_loads and row.in_floats and row.tile.mr > 1
-            and choice.a == "rows"
-            and (choice.b == "panel" or choice.b == "direct" and not tap_axes(f, choice))
-            and all(isinstance(r.extent, Const) for r in f.k))
 
 
 def slice_candidates(target: Target, row: ProductRow, choice: StageChoice, f: Factors,
@@ -78,22 +68,6 @@ def leaves_cache(target: Target, row: ProductRow, choice: StageChoice, f: Factor
     return 4 * k * m > level.capacity // 2
 
 
-def group_steps(f: Factors) -> int:
-    """Steps of the sum in a group of grouped weights, the lane operand of Factors: all of them
-    where there is one group."""
-    assert isinstance(f.b, Load), f
-    found = [n.b for n in walk(f.b.index[0]) if isinstance(n, Binary) and n.op == "floordiv"]
-    if not found:
-        return estimate_volume(a.extent for a in f.k)
-    assert isinstance(found[0], Const), found[0]
-    return int(found[0].value)
-
-
-def tap_axes(f: Factors, choice: StageChoice) -> list[str]:
-    """Names of a sum's axes around the innermost one that are no single step."""
-    return [r.name for r in f.k if r.extent != Const(1) and r.name != choice.k]
-
-
 def balanced(panels: int, most: int, workers: int, blocks: int = 1) -> int:
     """Panels of one work item, at most ``most``: as many as let the workers end together.  blocks:
     of rows, each of which meets all panels."""
@@ -113,31 +87,6 @@ def _per_item(panels: int, most: int) -> Iterator[int]:
         if items <= 1:
             return
         each = -(-panels // (items - 1))
-
-
-def slice_faults(target: Target, g: Group, s: Stage, f: Factors | None,
-                 row: ProductRow) -> list[str]:
-    """What is wrong with the Group's ``split`` of stage ``s``, a contraction with Factors ``f``."""
-    choice = g.choice(s.name)
-    split = choice.split
-    if not split:
-        return []
-    where = f"group {g.name}: split of {s.name}"
-    if row.unit:
-        return [f"{where}: {x}" for x in unit_slice_faults(g, s, choice, f)]
-    if f is None or not sliceable(target, row, choice, f):
-        return [f"{where}: sums run in slices where a contraction reads rows, and panels or "
-                "columns, with static reduction axes, on vectors of a fixed length; remove it"]
-    taps = tap_axes(f, choice)
-    wrong = [a for a, n in split.items() if not isinstance(n, int) or n < 1
-             or a != choice.k and (a not in taps or n > 1)]
-    choose = f"choose {choice.k} and a positive number of steps" + "".join(
-        f", {t} by 1" for t in taps)
-    if row.expands_panels and not wrong and split.get(choice.k, 0) % group_steps(f):
-        return [f"{where}: {choice.k or None!r} by {split[choice.k]!r}; choose a multiple of "
-                f"{group_steps(f)}, whole groups"]
-    return [f"{where}: {a!r} by {split[a]!r}; {choose}" for a in wrong] or [
-        f"{where}: {a!r} is missing; {choose}" for a in sorted({*taps, choice.k} - set(split))]
 
 
 def streamed_fold(machine: Machine, s: Stage) -> dict[str, Widths]:

@@ -8,12 +8,12 @@ from aotc.ir.expr import Axis, Const
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
-from aotc.sched.choose.winograd_kernels import transform_lanes
 from aotc.sched.cost.decided import Decided
 from aotc.sched.cost.group_cost import resident
 from aotc.sched.model.size import estimate, reach
 from aotc.sched.model.stages import Stage
-from aotc.sched.model.unroll import find_transform
+from aotc.sched.rows.transforms import find_transform
+from aotc.sched.rows.winograd_stages import transform_lanes
 from aotc.target.base import Machine, Target
 from aotc.target.kernel_rows import ProductRow
 

@@ -13,15 +13,16 @@ from aotc.ir.access import dim_order, layout_from_json
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import same, upper
-from aotc.sched.check import check_group
+from aotc.sched.check.check_group import check_group
 from aotc.sched.choose.fitted import fitted_tile
-from aotc.sched.clusters.group_turns import has_own_item, opened_touch
 from aotc.sched.clusters.item_seconds import known_seconds
-from aotc.sched.clusters.own_parts import dealt, has_own_part
-from aotc.sched.clusters.own_parts import item_count as count_of
+from aotc.sched.items.group_turns import has_own_item, opened_touch
+from aotc.sched.items.own_parts import dealt, has_own_part
+from aotc.sched.items.own_parts import item_count as count_of
 from aotc.sched.lowering.staged import staged
-from aotc.sched.memory.allocate import liveness, part_bytes
+from aotc.sched.memory.allocate import liveness
 from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stored_sizes import part_bytes
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Machine, Target
 

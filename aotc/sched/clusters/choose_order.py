@@ -16,16 +16,11 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule, Turn
 from aotc.ir.simplify import upper
 from aotc.sched.clusters.choose_weights import Taken, gap
-from aotc.sched.clusters.group_turns import (
-    item_boxes_of,
-    meets,
-    opened_touch,
-    own_items,
-    own_number,
-)
-from aotc.sched.clusters.own_parts import Touched, item_count
-from aotc.sched.clusters.rings import with_rings
-from aotc.sched.memory.allocate import lives, part_bytes
+from aotc.sched.items.group_turns import item_boxes_of, meets, opened_touch, own_items, own_number
+from aotc.sched.items.own_parts import Touched, item_count
+from aotc.sched.items.rings import with_rings
+from aotc.sched.memory.allocate import lives
+from aotc.sched.model.stored_sizes import part_bytes
 from aotc.target.base import Machine, Target
 
 # (groups of a sub-graph in order, how many instances it has), once for each instance as they run

@@ -14,8 +14,8 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched.choose.fitted import fitted_tile
 from aotc.sched.clusters.item_seconds import group_seconds, step_cost
-from aotc.sched.clusters.own_parts import dealt, has_own_part, touched_by
-from aotc.sched.lowering.open_group import opened
+from aotc.sched.items.open_group import opened
+from aotc.sched.items.own_parts import dealt, has_own_part, touched_by
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.tile_model import GroupModel
 from aotc.sched.model.widths import group_model

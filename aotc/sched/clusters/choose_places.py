@@ -10,7 +10,8 @@ from aotc.sched.clusters.choose_pipeline import choose_pipelines
 from aotc.sched.clusters.choose_stores import choose_stores
 from aotc.sched.clusters.choose_weights import choose_weights
 from aotc.sched.clusters.instance_groups import InstanceGroups, instance_groups
-from aotc.sched.memory.allocate import buffer_bytes, liveness
+from aotc.sched.memory.allocate import liveness
+from aotc.sched.model.stored_sizes import buffer_bytes
 from aotc.target.base import Target
 
 

@@ -16,11 +16,12 @@ from aotc.ir.expr import Const
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.sched.clusters.item_seconds import group_seconds
-from aotc.sched.clusters.own_parts import Touched, has_own_part, touched_by
 from aotc.sched.instances.spill import Lifetime, placed, spilled
-from aotc.sched.lowering.open_group import opened
-from aotc.sched.memory.allocate import liveness, part_bytes
+from aotc.sched.items.open_group import opened
+from aotc.sched.items.own_parts import Touched, has_own_part, touched_by
+from aotc.sched.memory.allocate import liveness
 from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stored_sizes import part_bytes
 from aotc.target.base import Memory, Target
 
 

@@ -14,8 +14,9 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule, Slot
 from aotc.ir.simplify import upper
 from aotc.sched.clusters.item_seconds import known_seconds
-from aotc.sched.clusters.own_parts import dealt
-from aotc.sched.memory.allocate import lives, part_bytes
+from aotc.sched.items.own_parts import dealt
+from aotc.sched.memory.allocate import lives
+from aotc.sched.model.stored_sizes import part_bytes
 from aotc.target.base import Target
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from aotc.errors import UnsupportedError
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
-from aotc.sched.asking.connect_cost import Judge, register_groups
+from aotc.sched.choose.connect import register_groups
 from aotc.sched.clusters.choose_order import Instances
 from aotc.sched.instances.cluster import Cluster, ComputeUnit
 from aotc.sched.instances.decide_instances import decide_instances
@@ -19,6 +19,7 @@ from aotc.sched.instances.from_program import from_program
 from aotc.sched.instances.grouping import PAPER, Rules
 from aotc.sched.instances.instance_plan import InstancePlan
 from aotc.sched.instances.instances import SubGraph
+from aotc.sched.judge.judge import Judge
 from aotc.sched.model.stages import find_call
 from aotc.sched.model.tilegraph import merged, ordered
 from aotc.target.base import Machine, Target

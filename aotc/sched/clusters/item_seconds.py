@@ -8,19 +8,20 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import upper
 from aotc.ir.tile_statements import slice_start
-from aotc.sched.clusters.own_parts import dealt
 from aotc.sched.cost.decided import aligned_products
 from aotc.sched.cost.group_cost import compute_seconds
 from aotc.sched.cost.item_cost import StepCost, item_by_item, pipelined
-from aotc.sched.lowering.lower_copies import held, item_boxes, moves
-from aotc.sched.lowering.open_group import Opened, opened
-from aotc.sched.memory.allocate import part_bytes
+from aotc.sched.items.item_boxes import item_boxes, moves
+from aotc.sched.items.open_group import Opened, opened
+from aotc.sched.items.own_parts import dealt
+from aotc.sched.lowering.lower_copies import held
 from aotc.sched.memory.scratch import rounded
 from aotc.sched.model.copied import Copied
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import group_stages
-from aotc.sched.model.units import slice_of
+from aotc.sched.model.stored_sizes import part_bytes
 from aotc.sched.model.widths import group_model
+from aotc.sched.rows.units import slice_of
 from aotc.target.base import Machine, Memory, Target
 
 

@@ -7,7 +7,6 @@ measured is left to that.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from aotc.ir.access import offset_of, stride
@@ -36,22 +35,11 @@ from aotc.passes.winograd import stages_of
 from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, factors_for, group_stages, target_memo
+from aotc.sched.model.tile_model import Extra
 from aotc.target.base import Target
 from aotc.target.kernel_rows import KernelRow, ProductRow
 
 COPY = 2  # operations of a machine without vectors that copy an element: a load and a store
-
-
-@dataclass(frozen=True)
-class Extra:
-    """Cost of a stage in additions: ``scale`` times its arithmetic, plus ``per_point`` of its
-    fold, plus ``per_output``; plus, for each operand that a work item packs, (additions, names of
-    axes) of each point of a work item that the axes have in common."""
-
-    scale: int = 1
-    per_point: int = 0
-    per_output: int = 0
-    packs: tuple[tuple[int, tuple[str, ...]], ...] = ()
 
 
 def access_costs(program: Program, target: Target, group: Group,
@@ -211,5 +199,4 @@ def _packs(s: Stage, choice: StageChoice, rows: int,
     return tuple((how[k][0], tuple(a.name for a in how[k][1])) for k in packed)
 
 
-__all__ = ["Extra", "access_costs", "converts", "nest_cost", "stage_kind", "transform_cost",
-           "vector_cost"]
+__all__ = ["access_costs", "converts", "nest_cost", "stage_kind", "transform_cost", "vector_cost"]

@@ -3,7 +3,6 @@ that is known before rows and layouts are.  In units of a load of neighbours.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from aotc.ir.access import is_unit, offset_of, stride
 from aotc.ir.conditions import ends_from_data
@@ -12,12 +11,10 @@ from aotc.ir.numbers.narrow import SHORT
 from aotc.ir.simplify import same
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import Stage
-
-if TYPE_CHECKING:  # which needs this module
-    from aotc.sched.choose.loops import Choices
+from aotc.sched.rows.settled_choices import Settled
 
 
-def lane_score(c: "Choices", s: Stage, axis: Axis, loads: Sequence[Load]) -> float:
+def lane_score(c: Settled, s: Stage, axis: Axis, loads: Sequence[Load]) -> float:
     """Unit-stride accesses minus gathers, weighted by how often an access happens.  loads: those of
     the stage that count; a constant whose layout follows the lanes does not."""
     n, tuning = _flat_extent(c, s, axis), c.target.tuning

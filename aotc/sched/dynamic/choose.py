@@ -4,7 +4,7 @@
                  the smallest calls and for the largest; those that serve some calls best, with
                  other work items for some groups (group_tiles.py)
     table        predicted performance of every candidate on calls over the whole range
-    vote         few candidates that serve all calls well (vote.py)
+    vote         few candidates that serve all calls well (asking/vote.py)
     tree         boxes of extents, each with one of those that were kept (tree.py)
 
 Candidates are whole Schedules of fused groups: forms, layouts and merges differ between ranges, as
@@ -18,20 +18,20 @@ from math import prod
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule, Variant, When, code_of, show_when
+from aotc.sched.asking.vote import Selection, select_by_gain
+from aotc.sched.cost.predict import Local, Prices
 from aotc.sched.dynamic.group_tiles import tile_candidates
 from aotc.sched.dynamic.mixed_parts import Source, mixed_for, near_base
 from aotc.sched.dynamic.moved import moved
-from aotc.sched.dynamic.predict import Local, Prices
 from aotc.sched.dynamic.text_size import text_bytes
 from aotc.sched.dynamic.tree import Leaf, learn, pick
-from aotc.sched.dynamic.typical_calls import (
+from aotc.sched.model.typical_calls import (
     Call,
     calls_between,
     regimes,
     spread_calls,
     usual_extents,
 )
-from aotc.sched.dynamic.vote import Selection, select_by_gain
 from aotc.sched.shape_variants import Decide, hulls, served, weight_layouts, within_once
 from aotc.sched.within import with_usual
 from aotc.target.base import Target

@@ -18,12 +18,12 @@ from dataclasses import replace
 from aotc.errors import ScheduleError
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
+from aotc.sched.asking.vote import select_by_gain
 from aotc.sched.cost.decided import aligned_products
-from aotc.sched.dynamic.predict import Prices
-from aotc.sched.dynamic.typical_calls import Call
-from aotc.sched.dynamic.vote import select_by_gain
+from aotc.sched.cost.predict import Prices
 from aotc.sched.dynamic.waves import mutations
 from aotc.sched.model.stages import group_stages
+from aotc.sched.model.typical_calls import Call
 from aotc.sched.writing.choose_writing import kernel_faults
 from aotc.target.base import Target
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from aotc.ir.schedule import Group, Schedule, code_of
+from aotc.sched.asking.vote import ALPHA
 from aotc.sched.components import mixed
-from aotc.sched.dynamic.predict import Prices
+from aotc.sched.cost.predict import Prices
 from aotc.sched.dynamic.text_size import text_bytes
-from aotc.sched.dynamic.typical_calls import Call
-from aotc.sched.dynamic.vote import ALPHA
+from aotc.sched.model.typical_calls import Call
 
 ASKED = 5  # calls of a set that parts are compared on
 

@@ -9,7 +9,7 @@ in the whole tile and in the smaller ones for last rows.
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
-from aotc.sched.dynamic.predict import in_registers, tails_of
+from aotc.sched.cost.predict import in_registers, tails_of
 from aotc.sched.model.stages import group_stages
 from aotc.target.base import Target
 from aotc.target.kernel_rows import ProductRow

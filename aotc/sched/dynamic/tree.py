@@ -8,7 +8,7 @@ import numpy as np
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import When
-from aotc.sched.dynamic.typical_calls import Call
+from aotc.sched.model.typical_calls import Call
 
 WITHIN = 0.98  # of the best variant's performance that the picked one has at least
 MOST_LEAVES = 8

@@ -13,7 +13,7 @@ from aotc.ir.program import Program
 from aotc.ir.read_boxes import interval
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import simplify, to_poly
-from aotc.sched.asking.connect_cost import register_groups
+from aotc.sched.choose.connect import register_groups
 from aotc.sched.instances.cost import LOOKUP
 from aotc.sched.instances.tensor_graph import INPUT, Graph, Node, Read, Window, whole
 from aotc.sched.model.size import estimate, estimate_volume
@@ -154,5 +154,3 @@ def _call_nodes(program: Program, group: Group, width: Mapping[str, int]) -> lis
     return [Node(o, _extents(program, o), width[program.dtype(o)], reads, 0 if i else weights,
                  kind=CALL, output=o in program.results)
             for i, o in enumerate(step.outs)]
-
-

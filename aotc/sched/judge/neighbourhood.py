@@ -14,10 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
-import numpy as np
-
 from aotc.errors import ScheduleError
-from aotc.ir.dtypes import Array
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import Group
@@ -30,9 +27,8 @@ from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.cost.decided import Decided
 from aotc.sched.cost.group_cost import resident
 from aotc.sched.judge.judge import Judge
+from aotc.sched.within import outlined
 from aotc.target.base import Target
-
-SMALL = 4096  # bytes of constants that are kept as they are
 
 
 @dataclass(frozen=True)
@@ -155,11 +151,4 @@ def _part(program: Program, group: Group) -> Program:
         aliases=())
 
 
-def outlined(consts: Mapping[str, Array]) -> dict[str, Array]:
-    """Constants, zeros of their shape that take no memory instead of large ones of f32: what a
-    Program says whose values nobody asks for."""
-    return {b: np.broadcast_to(np.float32(0), a.shape)
-            if a.dtype == np.float32 and a.nbytes > SMALL else a for b, a in consts.items()}
-
-
-__all__ = ["Asked", "Neighbourhoods", "outlined"]
+__all__ = ["Asked", "Neighbourhoods"]

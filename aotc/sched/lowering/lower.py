@@ -10,9 +10,8 @@ from aotc.ir.plan import Contract, Kernel, Nest, Place, Plan
 from aotc.ir.program import Branch, LibCall, Loop, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.check import check_schedule
+from aotc.sched.check.check_schedule import check_schedule
 from aotc.sched.expand.expand_stages import expanded
-from aotc.sched.lowering.context import ALIGN
 from aotc.sched.lowering.kernel_arrays import with_arrays
 from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.lowering.lower_call import lower_call
@@ -21,15 +20,10 @@ from aotc.sched.lowering.lower_region import Bodies, region_buffers
 from aotc.sched.lowering.lower_turns import kept_names, with_turns
 from aotc.sched.lowering.staged import Staged, kept_stages
 from aotc.sched.lowering.threads import barriers, shared_by_threads
-from aotc.sched.memory.allocate import (
-    lives,
-    physical_elements,
-    ring_elements,
-    slot_sizes,
-    store_strides,
-)
+from aotc.sched.memory.allocate import lives, slot_sizes
 from aotc.sched.model.sparse_tables import sparse_constants
 from aotc.sched.model.stages import find_call
+from aotc.sched.model.stored_sizes import ALIGN, physical_elements, ring_elements, store_strides
 from aotc.sched.shared_functions import share_functions
 from aotc.target.base import Machine, Target
 

@@ -1,21 +1,21 @@
 """Lowering of a contraction stage onto a register-tiled micro-kernel."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from aotc.ir.access import is_multiple, linearise, stride
 from aotc.ir.category import Axes, Factors, zero_filled
-from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Shape, Where, substitute
+from aotc.ir.expr import Axis, Cast, Const, Expr, Where, substitute
 from aotc.ir.plan import Contract, Operand, Size, most
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import Put, Range
-from aotc.sched.lowering.context import Context
+from aotc.sched.items.context import Context
 from aotc.sched.lowering.lower_nest import collapse
 from aotc.sched.lowering.parts import part_of
+from aotc.sched.lowering.turned import turned
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.stages import Stage, factors_for
-from aotc.sched.model.turned import turned
-from aotc.sched.model.units import sum_elements, tap_step, unit_rows
+from aotc.sched.rows.panels import panel_base
+from aotc.sched.rows.units import sum_elements, tap_step, unit_rows
 from aotc.target.kernel_rows import ProductRow
 
 
@@ -180,25 +180,3 @@ def _lane_operand(ctx, f, lane, k, taps, row, mode):
                        stride(at, k), tap=tap_step(at, taps) if taps else None)
     base = panel_base(offset, load.index, lane, k, taps, nr)
     return Operand("panel", load.buffer, base, Const(nr))
-
-
-def panel_base(offset: Callable[[Shape], Expr], index: Shape, lane: Axis, k: Axis, taps: Axes,
-               nr: int) -> Expr | None:
-    """Offset of the panel that starts at lane ``n0`` (a multiple of NR), as an expression in the
-    lane axis and the outer axes; None if the layout is not panels of (taps, k, NR)."""
-    panel = Axis(f"{lane.name}_panel", simplify((lane.extent + (nr - 1)) // nr))
-    inside = Axis("lane", Const(nr))
-    mapping = {lane: panel * nr + inside}
-    at = simplify(offset(tuple(simplify(substitute(i, mapping)) for i in index)))
-    step: Expr = Const(nr)
-    for r in (k,) + tuple(reversed(taps)):
-        s = stride(at, r)
-        if r.extent != Const(1) and (s is None or not same(s, step)):
-            return None
-        step = simplify(step * r.extent)
-    s = stride(at, inside)
-    if s is None or not same(s, Const(1)):
-        return None
-    zero = {r: Const(0) for r in taps + (k, inside)}
-    at = simplify(substitute(at, zero))
-    return simplify(substitute(at, {panel: Binary("floordiv", lane, Const(nr))}))

@@ -1,11 +1,11 @@
 """Copies of a work item: what its group copies comes into scratch, and goes back from there."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
 from aotc.errors import ScheduleError
-from aotc.ir.access import dim_order, layout_from_json, row_major
+from aotc.ir.access import row_major
 from aotc.ir.contents import names_in, with_buffers
 from aotc.ir.expr import (
     Axis,
@@ -25,11 +25,12 @@ from aotc.ir.simplify import same, simplify
 from aotc.ir.statements import NEXT, OWN, SLOT, STEP, Body, Copy, If, Wait
 from aotc.ir.statements import Box as Place
 from aotc.ir.tile_statements import slice_start
-from aotc.sched.lowering.context import Context, scratch_order, scratch_strides
-from aotc.sched.lowering.open_group import Opened
-from aotc.sched.model.copied import Copied, copied_boxes
+from aotc.sched.items.context import Context, scratch_order, scratch_strides
+from aotc.sched.items.item_boxes import item_boxes, moves
+from aotc.sched.items.open_group import Opened
+from aotc.sched.model.copied import Copied
 from aotc.sched.model.stages import Stage
-from aotc.sched.model.units import slice_of
+from aotc.sched.rows.units import slice_of
 from aotc.target.base import Machine
 
 
@@ -162,33 +163,9 @@ def held(schedule: Schedule, machine: Machine) -> set[str]:
     return {b for b, s in schedule.buffers.items() if s.memory == machine.scratch}
 
 
-def moves(at: Opened, what: object) -> bool:
-    """True if a value in statements differs from step to step of a work item."""
-    names = {STEP.name, *(v.name for v, _ in (*at.tile.step_let, *at.step.lets, *at.lets))}
-    return bool(names & names_in(what))
-
-
 def _odd(stages: Sequence[Stage], token: int) -> int:
     """The token of odd steps beside that of even ones."""
     return len(stages) + 1 + token
-
-
-def item_boxes(at: Opened) -> tuple[Copied, ...]:
-    """The boxes of a work item that can be copied."""
-    ctx = at.ctx
-    if not isinstance(ctx.slab, int):
-        return ()
-    layouts = ctx.schedule.layouts
-    slices = {s.name: found for s in at.stages
-              if (found := slice_of(ctx.target, ctx.group, s)) is not None}
-    # deciders ask of one group again and again, with its tensors at other places
-    known: dict[Hashable, tuple[Copied, ...]] = ctx.program.known("copied boxes")
-    key = ctx.group, tuple(ctx.group.tile.items()), tuple(slices.items())
-    if key not in known:
-        known[key] = copied_boxes(ctx.program, ctx.group, at.stages, at.tile, at.boxes, ctx.local,
-                                  slices)
-    return tuple(c for c in known[key] if dim_order(
-        layout_from_json(layouts.get(c.buffer)), len(c.dims)) is not None)
 
 
 def _token(copy: Copy) -> int:
@@ -232,4 +209,4 @@ def _copy(ctx: Context, c: Copied, name: str, engine: str, token: int) -> Copy:
         here, there, extents, dtype, "box", engine, token)
 
 
-__all__ = ["Copies", "held", "item_boxes", "place_copies"]
+__all__ = ["Copies", "held", "place_copies"]

@@ -12,7 +12,7 @@ from aotc.ir.simplify import linear_in, simplify
 from aotc.ir.statements import Put, Range
 from aotc.ir.tile_statements import dot_step
 from aotc.passes.digits import static_extent
-from aotc.sched.lowering.context import Context
+from aotc.sched.items.context import Context
 from aotc.sched.lowering.lower_contract import (
     collapse_rows,
     packed_room,
@@ -21,8 +21,8 @@ from aotc.sched.lowering.lower_contract import (
     without_single,
 )
 from aotc.sched.model.boxes import Box
-from aotc.sched.model.dots import axes_beside, dot_factors, padded_depth, stage_weights
 from aotc.sched.model.stages import Stage
+from aotc.sched.rows.dots import axes_beside, dot_factors, padded_depth, stage_weights
 from aotc.target.kernel_rows import ProductRow
 
 

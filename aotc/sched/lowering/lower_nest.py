@@ -27,7 +27,7 @@ from aotc.ir.plan import Bindings, Nest
 from aotc.ir.program import neutral
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import OWN, Put, Range
-from aotc.sched.lowering.context import Context
+from aotc.sched.items.context import Context
 from aotc.sched.lowering.parts import in_parts
 from aotc.sched.lowering.window_parts import Piece, window_parts
 from aotc.sched.model.boxes import Box
@@ -405,4 +405,3 @@ def _cut(cond, ranges):
     root = -rest * c  # diff == 0 at axis == root
     point = root + (1 if (cond.op in ("le", "gt")) == (c > 0) else 0)
     return (axis, point) if 0 < point < (upper(axis.extent) or 1 << 62) else None
-

@@ -15,7 +15,7 @@ from aotc.ir.plan import Kernel, Place, Plan
 from aotc.ir.plan_regions import Choice, PlanRegion, Rounds, moved
 from aotc.ir.program import Branch, Loop, Region
 from aotc.ir.simplify import simplify
-from aotc.sched.lowering.context import ALIGN
+from aotc.sched.model.stored_sizes import ALIGN
 
 ROUND = ("round_in", "round_out")
 

@@ -7,7 +7,7 @@ from aotc.ir.plan import Kernel
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule
 from aotc.ir.statements import Body, Box, Copy, Stmt, Wait
-from aotc.sched.memory.allocate import physical_elements
+from aotc.sched.model.stored_sizes import physical_elements
 from aotc.target.base import Target
 
 KEPT = "_kept"  # behind the name of a constant: what clusters have of it

@@ -9,19 +9,20 @@ from aotc.ir.plan import Stage as PlanStage
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.statements import SLOT, STEP
-from aotc.sched.lowering.context import Context
+from aotc.sched.items.context import Context
+from aotc.sched.items.open_group import Opened, opened
 from aotc.sched.lowering.lower_contract import lower_contract
 from aotc.sched.lowering.lower_copies import place_copies
 from aotc.sched.lowering.lower_dot import lower_dot
+from aotc.sched.lowering.lower_kept import lower_kept
 from aotc.sched.lowering.lower_nest import lower_nest
-from aotc.sched.lowering.open_group import Opened, opened
 from aotc.sched.lowering.program_lines import program_lines
 from aotc.sched.lowering.threads import with_ends
+from aotc.sched.lowering.unroll import lower_unrolled
 from aotc.sched.model.boxes import Box
-from aotc.sched.model.slide import lower_kept
 from aotc.sched.model.stages import Stage
-from aotc.sched.model.unroll import data_loads, lower_unrolled
 from aotc.sched.model.work import group_bytes, group_flops, plain_part
+from aotc.sched.rows.transforms import data_loads
 from aotc.target.base import Machine, Target
 from aotc.target.kernel_rows import KernelRow, NestRow, ProductRow
 

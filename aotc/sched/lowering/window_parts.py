@@ -8,7 +8,7 @@ from functools import reduce
 from aotc.ir.expr import Axis, Binary, Const, Expr, axes_of, compare, maximum, minimum, substitute
 from aotc.ir.simplify import linear_in, simplify
 from aotc.ir.statements import Range
-from aotc.sched.lowering.context import Context
+from aotc.sched.items.context import Context
 from aotc.sched.model.stages import Stage
 from aotc.target.kernel_rows import NestRow
 

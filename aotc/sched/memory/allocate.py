@@ -7,71 +7,19 @@ Symbolic shapes: slots (``slots.py``).
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
-from math import prod
 
-from aotc.ir.access import dim_order, layout_from_json, linearise, offset_of, volume
-from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const, Expr, as_expr, loads, maximum
+from aotc.ir.access import layout_from_json, linearise, offset_of
+from aotc.ir.expr import Const, Expr, loads, maximum
 from aotc.ir.program import Program, static_shape
 from aotc.ir.read_boxes import proves_le
 from aotc.ir.schedule import Group, Schedule, Slot
-from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.simplify import same, simplify
 from aotc.sched.memory.slots import Lifetime, colour
 from aotc.sched.model.boxes import stage_boxes, tile_anchor
 from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stored_sizes import ALIGN, buffer_bytes, store_strides
 
-ALIGN = 64
 ATTEMPTS = 24  # to place what sticks out earlier, per order
-
-
-def physical_elements(program: Program, schedule: Schedule, name: str) -> Expr:
-    layout = layout_from_json(schedule.layouts.get(name))
-    shape = program.shape(name)
-    return volume(layout.shape(shape) if not layout.is_identity else shape)
-
-
-def buffer_bytes(program: Program, schedule: Schedule, name: str) -> Expr:
-    """Bytes of a stored buffer, rounded up to 64, as an expression."""
-    key = "buffer_bytes", name
-    plain = not schedule.layouts.get(name)  # the checker asks for pairs of buffers: that is often
-    if plain and key in program.memo:
-        return program.memo[key]
-    size = physical_elements(program, schedule, name) * DTYPES[program.dtype(name)].size
-    size = simplify((size + (ALIGN - 1)) // ALIGN * ALIGN)
-    return program.memo.setdefault(key, size) if plain else size
-
-
-def part_bytes(program: Program, schedule: Schedule, name: str) -> Expr:
-    """Bytes that one cluster or worker has room for of a stored buffer, rounded up to 64."""
-    slot = schedule.buffers.get(name, Slot(0))
-    count = as_expr(ring_elements(program, schedule, name)) if slot.ring else (
-        physical_elements(program, schedule, name) // slot.parts)
-    size = count * DTYPES[program.dtype(name)].size
-    return simplify((size + (ALIGN - 1)) // ALIGN * ALIGN)
-
-
-def ring_elements(program: Program, schedule: Schedule, name: str) -> int:
-    """Elements that a cluster has room for at a time of a buffer in a ring; 0 if it has none."""
-    shape, slot = static_shape(program.shape(name)), schedule.buffers.get(name, Slot(0))
-    d = outermost(schedule, name, shape) if shape is not None and slot.ring else None
-    return prod(shape) // shape[d] * slot.ring if shape is not None and d is not None else 0
-
-
-def outermost(schedule: Schedule, name: str, shape: Sequence[int]) -> int | None:
-    """The dimension of a stored buffer that is outermost in memory among those of more than one
-    index; None for layouts that are no order of dimensions."""
-    order = dim_order(layout_from_json(schedule.layouts.get(name)), len(shape))
-    return None if not order else next((d for d in order if shape[d] > 1), order[0])
-
-
-def store_strides(program: Program, schedule: Schedule) -> dict[int, int]:
-    """{slot that stands for a memory of clusters or workers: bytes of it that one of them has}."""
-    out: dict[int, int] = {}
-    for b, s in schedule.buffers.items():
-        if s.memory:
-            size = upper(part_bytes(program, schedule, b)) or 0  # ``store_faults``: it is a number
-            out[s.slot] = max(out.get(s.slot, 0), s.offset + size)
-    return out
 
 
 def liveness(program: Program, groups: Sequence[Group]) -> dict[str, Lifetime]:

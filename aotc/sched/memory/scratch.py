@@ -16,10 +16,10 @@ from aotc.ir.plan import Size
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import simplify, upper
-from aotc.sched.memory.allocate import ALIGN
 from aotc.sched.model.boxes import Dims, stage_boxes, tile_anchor
 from aotc.sched.model.size import estimate, reach
 from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stored_sizes import ALIGN
 from aotc.sched.model.tilegraph import best_fit
 from aotc.target.base import Target
 

@@ -6,20 +6,17 @@ front of its scratch first, so that addresses stay plain.  Depthwise convolution
 and chains of convolutions then compute every row once per work item.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Axis, Const, Expr, Load, as_expr, axes_of, maximum, substitute
-from aotc.ir.plan import Bindings, Nest
+from aotc.ir.expr import Axis, Const, Expr, axes_of, maximum, substitute
+from aotc.ir.plan import Bindings
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import simplify
-from aotc.ir.stage_choice import StageChoice
-from aotc.sched.lowering.context import Context, scratch_order
-from aotc.sched.lowering.lower_nest import lower_nest
 from aotc.sched.model.boxes import Box, Places, Tile, boxes_of_tile, stage_boxes, whole_tiles
-from aotc.sched.model.stages import Output, Stage
+from aotc.sched.model.stages import Stage
 
 
 @dataclass(frozen=True)
@@ -127,29 +124,4 @@ def _forward(program, group, stages, tile, axes):
                                 "recompute")
 
 
-def lower_kept(ctx: Context, kept: Iterable[Kept]) -> list[Nest]:
-    """The nests that move what a stage keeps to the front of its scratch, rows in order."""
-    nests = []
-    for k in kept:
-        dims = ctx.local[k.buffer]
-        axes = tuple(Axis(f"r{d}", as_expr(n)) for d, (_, n) in enumerate(dims))
-        here = tuple(simplify(lo + a) for a, (lo, _) in zip(axes, dims))
-        there = here[:k.dim] + (simplify(here[k.dim] + k.shift),) + here[k.dim + 1:]
-        value = Load(k.buffer, there, ctx.program.dtype(k.buffer))
-        stage = Stage(f"{k.buffer}_kept", axes, (), "none", value, (),
-                      (Output(k.buffer, here, value),), ())
-        lane = axes[scratch_order(ctx.schedule.layouts.get(k.buffer), len(dims))[-1]]
-        rows = tuple(u for u in ctx.target.rows("move") if value.dtype in u.stored)
-        row = (rows or ctx.target.rows("loops"))[0]
-        # whole rows are simpler, where nobody asks what else lies there
-        exact = bool(ctx.target.machine.engines)
-        box: Box = {a: (Const(0), last if exact else simplify(a.extent - 1))
-                    for a, last in zip(axes, k.last)}
-        box[axes[k.dim]] = (Const(0), simplify(k.count - 1))
-        choices = ctx.group.choices | ({stage.name: StageChoice(lanes=lane.name)} if rows else {})
-        nests += lower_nest(replace(ctx, group=replace(ctx.group, choices=choices)), stage, row,
-                            box)
-    return nests
-
-
-__all__ = ["Boxes", "Kept", "lower_kept", "step_boxes"]
+__all__ = ["Boxes", "Kept", "step_boxes"]

@@ -5,7 +5,7 @@ level inlined: producers into its body, elementwise consumers as its epilogue, r
 main's axes by inverting their index maps.  Group -> tuple of Stage, in execution order.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -26,10 +26,12 @@ from aotc.ir.expr import (
     substitute,
 )
 from aotc.ir.indices.remap import invert_map
+from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.program import Compute, Fold, Program, Whole
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify
 from aotc.target.base import Target
+from aotc.target.kernel_rows import KernelRow, NestRow
 
 
 @dataclass(frozen=True)
@@ -471,3 +473,10 @@ def factors_for(stage: Stage, lanes: str | None) -> Factors | None:
         if any(a.name == lanes for a in f.n):
             return f
     return None
+
+
+def lane_nest(rows: Sequence[KernelRow], s: Stage) -> bool:
+    """True if lanes can compute and store what the stage does, and the category's rows say so."""
+    stored = {t for u in rows if isinstance(u, NestRow) for t in u.stored}
+    return (s.fold == "none" or s.body.dtype == "f32") and all(
+        o.value.dtype in stored and is_lane_value(o.value) for o in s.outputs)

@@ -22,6 +22,18 @@ RAGGED = 3  # axes of a tile whose ends are looked at
 
 
 @dataclass(frozen=True)
+class Extra:
+    """Cost of a stage in additions: ``scale`` times its arithmetic, plus ``per_point`` of its
+    fold, plus ``per_output``; plus, for each operand that a work item packs, (additions, names of
+    axes) of each point of a work item that the axes have in common."""
+
+    scale: int = 1
+    per_point: int = 0
+    per_output: int = 0
+    packs: tuple[tuple[int, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
 class Access:
     """The boxes one stage reads of a buffer, or writes.
 
@@ -377,4 +389,4 @@ def _all_slices(access: Access, moved: int, whole: Widths, sliced: Widths, unit:
         moved * count
 
 
-__all__ = ["Access", "GroupModel", "StageModel"]
+__all__ = ["Access", "Extra", "GroupModel", "StageModel"]

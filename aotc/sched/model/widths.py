@@ -30,11 +30,10 @@ from aotc.ir.indices.remap import invert_map
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import to_poly
-from aotc.sched.cost.accesses import Extra
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.starts import first_axes, first_value
-from aotc.sched.model.tile_model import Access, GroupModel, StageModel
+from aotc.sched.model.tile_model import Access, Extra, GroupModel, StageModel
 from aotc.target.tuning import Tuning
 
 Orders = Mapping[str, tuple[int, ...] | None]  # {buffer: its dims, outermost in memory first}

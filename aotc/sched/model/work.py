@@ -8,9 +8,9 @@ from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Unary, axes_of, minimu
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import simplify
-from aotc.sched.memory.allocate import physical_elements
 from aotc.sched.model.size import estimate_volume
 from aotc.sched.model.stages import Stage
+from aotc.sched.model.stored_sizes import physical_elements
 from aotc.target.base import Target
 
 

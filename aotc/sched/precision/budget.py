@@ -22,7 +22,7 @@ from aotc.ir.schedule import Schedule
 from aotc.oracle.evaluate import infer_syms, input_arrays
 from aotc.passes.precision import integer_rows, narrow_operands
 from aotc.passes.rewrites import ROUNDING, RULES, apply_rewrites
-from aotc.sched.dynamic.predict import group_seconds
+from aotc.sched.cost.predict import group_seconds
 from aotc.sched.precision.levels import ROUNDS, Level, Levels, everywhere
 from aotc.sched.precision.offers import Offer, Unit, joined, seconds_of, units_of
 from aotc.sched.precision.trials import Feeds, Trials

@@ -7,14 +7,14 @@ from aotc.ir.expr import Binary
 from aotc.ir.numbers.byte_panels import panel_fault
 from aotc.ir.numbers.grouped import grouped_weights
 from aotc.ir.program import Compute, Program, Rewrite
-from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS, Schedule
+from aotc.ir.schedule import WEIGHT_BITS
 from aotc.ir.tile_statements import dot_step
 from aotc.passes.precision import integer_rows
 from aotc.passes.precision.group_weights import RULE, SIZES, match_weights
 from aotc.passes.precision.integer_rows import match_rows, whole_rows
-from aotc.sched.choose.serving import reads_groups
 from aotc.sched.model.size import estimate_volume
 from aotc.sched.precision.levels import Level
+from aotc.sched.rows.serving import reads_groups
 from aotc.target.base import Target
 
 
@@ -57,16 +57,4 @@ def _brought(program: Program, c: Compute, dtype: str) -> bool:
     return found is not None and panel_fault(found.grouping, dot_step(dtype)) is None and rows > 1
 
 
-def grouping_faults(schedule: Schedule) -> list[str]:
-    """What speaks against a Schedule's ``precision``: rewrites that group weights say another."""
-    if schedule.precision == MIXED:
-        return []
-    bits = {p["bits"] for rule, _, p in schedule.rewrites if rule == RULE and "bits" in p}
-    if bits <= {WEIGHT_BITS.get(schedule.precision)}:
-        return []
-    legal = ", ".join((*(p for p in PRECISION if p in WEIGHT_BITS), MIXED))
-    return [f"precision {schedule.precision}: rewrites that group weights need another; choose "
-            f"from {legal}"]
-
-
-__all__ = ["choose_groups", "grouping_faults"]
+__all__ = ["choose_groups"]

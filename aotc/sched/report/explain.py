@@ -13,9 +13,9 @@ from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import simplify
 from aotc.ir.tile_statements import dot_step
 from aotc.passes.rewrites import apply_rewrites
+from aotc.sched.cost.product_rows import waste_of
 from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.model.boxes import tile_anchor
-from aotc.sched.model.product_rows import waste_of
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import factors_for, find_call, group_stages, stage_category
 from aotc.sched.model.work import group_flops

@@ -21,10 +21,10 @@ from aotc.passes.layout_rule import RULE
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.judge.judge import Judge
 from aotc.sched.lowering.kernel_names import kernel_names
-from aotc.sched.memory.allocate import physical_elements
 from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import factors_for, group_stages
+from aotc.sched.model.stored_sizes import physical_elements
 from aotc.target.base import Target
 
 

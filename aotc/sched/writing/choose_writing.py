@@ -13,7 +13,7 @@ from aotc.ir.plan import Contract, Kernel, Nest
 from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.check import check_group
+from aotc.sched.check.check_group import check_group
 from aotc.sched.common_groups import CommonGroup, common_groups
 from aotc.sched.expand.expand_stages import making_of
 from aotc.sched.lowering.lower import lined, written_kernel

@@ -22,14 +22,15 @@ from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.stage_choice import FIELDS, LOOPS, TEXTS, StageChoice
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.check import check_group
-from aotc.sched.choices import choices_of
+from aotc.sched.check.check_group import check_group
+from aotc.sched.check.choices import choices_of
 from aotc.sched.choose.gensor import ladder
-from aotc.sched.choose.loops import panel_layout, window_block
+from aotc.sched.choose.loops import window_block
 from aotc.sched.cost.row_cost import row_waste
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, factors_for, group_stages
-from aotc.sched.model.unroll import find_transform
+from aotc.sched.rows.panels import panel_layout
+from aotc.sched.rows.transforms import find_transform
 from aotc.target.base import Target
 from aotc.tuner.space.sites import Site
 from aotc.tuner.space.trial import Candidate, Values

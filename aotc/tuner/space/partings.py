@@ -11,7 +11,7 @@ from aotc.errors import AotcError
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.asking.connect_cost import register_groups
+from aotc.sched.choose.connect import register_groups
 from aotc.sched.judge.judge import Judge
 from aotc.sched.model.tilegraph import merged, ordered
 from aotc.target.base import Target

@@ -19,16 +19,16 @@ from aotc.ir.expr import Const, substitute
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched.choose.order import order_items
-from aotc.sched.choose.winograd_kernels import transform_lanes
 from aotc.sched.cost.decided import aligned_products
-from aotc.sched.dynamic.predict import Prices
-from aotc.sched.dynamic.typical_calls import spread_calls
+from aotc.sched.cost.predict import Prices
 from aotc.sched.judge.judge import Judge
 from aotc.sched.memory.scratch import scratch_bytes
 from aotc.sched.model.boxes import tile_anchor
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import Stage, group_stages
-from aotc.sched.model.unroll import find_transform
+from aotc.sched.model.typical_calls import spread_calls
+from aotc.sched.rows.transforms import find_transform
+from aotc.sched.rows.winograd_stages import transform_lanes
 from aotc.sched.writing.choose_writing import kernel_faults
 from aotc.target.base import Target
 

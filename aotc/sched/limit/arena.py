@@ -15,8 +15,9 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import upper
 from aotc.sched.lowering.staged import staged
-from aotc.sched.memory.allocate import ALIGN, slot_sizes
+from aotc.sched.memory.allocate import slot_sizes
 from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stored_sizes import ALIGN
 from aotc.target.base import Target
 
 LARGE = 1 << 30  # bytes of arena that a user should know of

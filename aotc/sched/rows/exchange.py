@@ -1,17 +1,13 @@
 """Moves that exchange the innermost axis: which two axes the blocks of a transposition run over."""
 
-from typing import TYPE_CHECKING
-
 from aotc.ir.access import is_unit, is_woven, offset_of, stride
 from aotc.ir.expr import Load, walk
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import Stage
+from aotc.sched.rows.settled_choices import Settled
 from aotc.target.base import Target
 from aotc.target.kernel_rows import NestRow
-
-if TYPE_CHECKING:  # which needs this module
-    from aotc.sched.choose.loops import Choices
 
 
 def exchange_row(target: Target) -> NestRow | None:
@@ -19,11 +15,10 @@ def exchange_row(target: Target) -> NestRow | None:
     return next((u for u in target.rows("move") if u.exchanges), None)
 
 
-def exchange_choice(c: "Choices", stage: Stage,
-                    weave: bool = False) -> StageChoice | None:
+def exchange_choice(c: Settled, stage: Stage, weave: bool = False) -> StageChoice | None:
     """The choice of a move that reads neighbours along one axis and writes neighbours along
     another: ``lanes`` is the first, ``block`` the second.  None if the target has no such row, or
-    the move is none.  c: the Choices so far, with layouts of what the stage reads and writes.
+    the move is none.  c: what is settled so far, with layouts of what the stage reads and writes.
     weave: ``block`` may have 2 or 3 points, if they are all that lies between ``lanes``."""
     row = exchange_row(c.target)
     if row is None or len(stage.outputs) != 1 or stage.body.dtype != "f32":

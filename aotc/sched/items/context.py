@@ -1,4 +1,4 @@
-"""What lowering one group needs: where every buffer lives, and the scratch reserved so far."""
+"""Where every buffer of one group lives, and the scratch reserved so far."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,9 +23,8 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import simplify
 from aotc.sched.model.boxes import Dims, Places
+from aotc.sched.model.stored_sizes import ALIGN
 from aotc.target.base import Target
-
-ALIGN = 64
 
 
 @dataclass
@@ -102,4 +101,4 @@ def scratch_order(layout: LayoutJson | None, rank: int) -> tuple[int, ...]:
     return order
 
 
-__all__ = ["ALIGN", "Context", "scratch_order", "scratch_strides"]
+__all__ = ["Context", "scratch_order", "scratch_strides"]

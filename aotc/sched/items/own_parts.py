@@ -13,8 +13,8 @@ from aotc.ir.expr import Axis, Const
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify, upper
-from aotc.sched.lowering.lower_copies import item_boxes
-from aotc.sched.lowering.open_group import Opened
+from aotc.sched.items.item_boxes import item_boxes
+from aotc.sched.items.open_group import Opened
 from aotc.sched.model.copied import Copied
 from aotc.target.base import Machine
 

@@ -1,5 +1,5 @@
-"""What lowering one group begins with: its stages, the box of each in a work item, and the places
-of what they hand each other."""
+"""A group opened: its stages, the box of each in a work item, and the places of what they hand each
+other."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from aotc.ir.plan import Bindings
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
-from aotc.sched.lowering.context import Context
+from aotc.sched.items.context import Context
 from aotc.sched.memory.scratch import elements
 from aotc.sched.model.bounds import name_bounds
 from aotc.sched.model.boxes import Box, Tile, tile_anchor

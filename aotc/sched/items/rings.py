@@ -12,9 +12,9 @@ import numpy as np
 from aotc.ir.dtypes import Array
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
-from aotc.sched.clusters.group_turns import item_boxes_of, opened_touch, own_number
-from aotc.sched.clusters.own_parts import Touched, dealt
-from aotc.sched.memory.allocate import outermost
+from aotc.sched.items.group_turns import item_boxes_of, opened_touch, own_number
+from aotc.sched.items.own_parts import Touched, dealt
+from aotc.sched.model.stored_sizes import outermost
 from aotc.target.base import Machine, Target
 
 

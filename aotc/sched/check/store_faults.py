@@ -4,12 +4,13 @@ from aotc.errors import ScheduleError
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import upper
-from aotc.sched.clusters.group_turns import has_own_item, order_faults
-from aotc.sched.clusters.own_parts import Touched, dealt, has_own_part, item_count, touched_by
-from aotc.sched.clusters.rings import ring_faults, ring_size_faults
-from aotc.sched.lowering.open_group import opened
-from aotc.sched.memory.allocate import part_bytes
+from aotc.sched.check.order_faults import order_faults
+from aotc.sched.items.group_turns import has_own_item
+from aotc.sched.items.open_group import opened
+from aotc.sched.items.own_parts import Touched, dealt, has_own_part, item_count, touched_by
+from aotc.sched.items.rings import ring_faults, ring_size_faults
 from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stored_sizes import part_bytes
 from aotc.target.base import Machine, Memory, Target
 
 

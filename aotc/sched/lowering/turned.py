@@ -8,8 +8,8 @@ from aotc.ir.access import stride
 from aotc.ir.expr import Const
 from aotc.ir.plan import Contract
 from aotc.ir.simplify import same, simplify
-from aotc.sched.lowering.context import Context
-from aotc.sched.model.exchange import exchange_row
+from aotc.sched.items.context import Context
+from aotc.sched.rows.exchange import exchange_row
 
 
 def turned(ctx: Context, contract: Contract) -> Contract:

@@ -25,8 +25,8 @@ from aotc.sched.asking.choose_groups import choose_groups
 from aotc.sched.asking.winograd_choice import Winograd, form_shares
 from aotc.sched.choose.connect import part_groups
 from aotc.sched.decide import decide
-from aotc.sched.memory.arena import ArenaLimit, arena_need
-from aotc.sched.memory.arena_cones import Cone, Cones
+from aotc.sched.limit.arena import ArenaLimit, arena_need
+from aotc.sched.limit.arena_cones import Cone, Cones
 from aotc.sched.memory.scratch import scratch_bytes
 from aotc.sched.model.tilegraph import merged, ordered
 from aotc.sched.precision.levels import Levels

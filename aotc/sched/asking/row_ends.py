@@ -19,13 +19,13 @@ from math import prod
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
-from aotc.sched.choices import choices_of
+from aotc.sched.asking.vote import ALPHA
+from aotc.sched.check.choices import choices_of
 from aotc.sched.cost.decided import aligned_products
-from aotc.sched.dynamic.predict import as_decided, ends_unknown, in_registers
-from aotc.sched.dynamic.typical_calls import spread_calls
-from aotc.sched.dynamic.vote import ALPHA
+from aotc.sched.cost.predict import as_decided, ends_unknown, in_registers
 from aotc.sched.model.size import row_tails
 from aotc.sched.model.stages import group_stages
+from aotc.sched.model.typical_calls import spread_calls
 from aotc.sched.model.widths import group_model
 from aotc.sched.within import within
 from aotc.target.base import Target

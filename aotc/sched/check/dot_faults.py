@@ -1,0 +1,68 @@
+"""What is wrong with a stage's choice for a row of narrow products."""
+
+from aotc.ir.access import layout_from_json, offset_of
+from aotc.ir.category import dot_dtypes, row_source
+from aotc.ir.numbers.narrow import is_lane_value
+from aotc.ir.program import Program
+from aotc.ir.schedule import Schedule
+from aotc.ir.stage_choice import StageChoice
+from aotc.ir.tile_statements import dot_step
+from aotc.sched.model.stages import Stage
+from aotc.sched.rows.dots import (
+    dot_factors,
+    dot_layout,
+    grouping_fault,
+    holds_all,
+    may_pack,
+    rows_fault,
+    stage_weights,
+)
+from aotc.target.kernel_rows import ProductRow
+
+
+def dot_faults(program: Program, schedule: Schedule, s: Stage, row: ProductRow, choice: StageChoice,
+               where: str) -> list[str]:
+    """Faults of a stage's ``loops`` for a row of narrow products."""
+    dtypes = dot_dtypes(s.body)
+    if dtypes is not None and not row.takes(dtypes):
+        return [f"{where}: {row.name} multiplies {row.a} by {' or '.join(row.b)}, not {dtypes[0]} "
+                f"by {dtypes[1]}; use loops, or a row for those"]
+    found = dot_factors(s)
+    if found is None or choice.lanes != found[0].lane.name:
+        return [f"{where}: lanes {choice.lanes or None!r}; the weights' longest axis of their own "
+                "is " + (found[0].lane.name if found is not None else "missing: use loops")]
+    f, b = found
+    weights = program.consts.get(b.buffer)
+    if weights is None and not may_pack(f, b) or weights is not None and not holds_all(
+            s, f, b, weights.shape):
+        return [f"{where}: {row.name} needs constant weights of the lane axis and the reduction "
+                "axes, or computed columns along one; use loops"]
+    wrong = grouping_fault(s, row)
+    if wrong is not None:
+        return [f"{where}: {row.name} {wrong}"]
+    k = next((r for r in f.k if r.name == choice.k), None)
+    if k is None:
+        return [f"{where}: k {choice.k or None!r}; choose from {', '.join(r.name for r in f.k)}"]
+    faults = [f"{where}: {row.name} cannot store {o.buffer} : {o.value.dtype}; end the group before"
+              for o in s.outputs if not is_lane_value(o.value)]
+    layout = None if weights is None else dot_layout(
+        f, b, k, row.tile.nr, weights.shape, stage_weights(s) is not None)
+    if weights is None:
+        faults += [f"{where}: b {choice.b or None!r}; {b.buffer} is computed, use packed"] * (
+            choice.b != "packed")
+    elif choice.b != "panel" or layout is None or (
+            layout_from_json(schedule.layouts.get(b.buffer)) != layout):
+        faults.append(f"{where}: b 'panel' needs {b.buffer} in panels of {row.tile.nr} x "
+                      f"{dot_step(row.a)} for k {k.name}")
+    load, guard, _ = row_source(f.a)
+    if choice.a == "rows":
+        layout = layout_from_json(schedule.layouts.get(load.buffer)) if load is not None else None
+        why = "a plain load" if load is None else rows_fault(
+            f, k, offset_of(load.index, program.shape(load.buffer), layout), guard)
+        faults += [f"{where}: a 'rows' needs {why}; use packed"] if why else []
+    elif choice.a != "packed":
+        faults.append(f"{where}: a {choice.a or None!r}; choose rows or packed")
+    return faults
+
+
+__all__ = ["dot_faults"]

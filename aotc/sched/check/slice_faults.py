@@ -1,0 +1,53 @@
+"""What is wrong with the slices that a Schedule runs sums in."""
+
+from aotc.ir.category import Factors
+from aotc.ir.schedule import Group
+from aotc.ir.stage_choice import StageChoice
+from aotc.sched.model.stages import Stage
+from aotc.sched.rows.sliced_sums import group_steps, sliceable, tap_axes
+from aotc.sched.rows.units import cuts_evenly
+from aotc.target.base import Target
+from aotc.target.kernel_rows import ProductRow
+
+
+def slice_faults(target: Target, g: Group, s: Stage, f: Factors | None,
+                 row: ProductRow) -> list[str]:
+    """What is wrong with the Group's ``split`` of stage ``s``, a contraction with Factors ``f``."""
+    choice = g.choice(s.name)
+    split = choice.split
+    if not split:
+        return []
+    where = f"group {g.name}: split of {s.name}"
+    if row.unit:
+        return [f"{where}: {x}" for x in _unit_faults(g, s, choice, f)]
+    if f is None or not sliceable(target, row, choice, f):
+        return [f"{where}: sums run in slices where a contraction reads rows, and panels or "
+                "columns, with static reduction axes, on vectors of a fixed length; remove it"]
+    taps = tap_axes(f, choice)
+    wrong = [a for a, n in split.items() if not isinstance(n, int) or n < 1
+             or a != choice.k and (a not in taps or n > 1)]
+    choose = f"choose {choice.k} and a positive number of steps" + "".join(
+        f", {t} by 1" for t in taps)
+    if row.expands_panels and not wrong and split.get(choice.k, 0) % group_steps(f):
+        return [f"{where}: {choice.k or None!r} by {split[choice.k]!r}; choose a multiple of "
+                f"{group_steps(f)}, whole groups"]
+    return [f"{where}: {a!r} by {split[a]!r}; {choose}" for a in wrong] or [
+        f"{where}: {a!r} is missing; {choose}" for a in sorted({*taps, choice.k} - set(split))]
+
+
+def _unit_faults(group: Group, s: Stage, choice: StageChoice, f: Factors | None) -> list[str]:
+    """What is wrong with a group's ``split`` of a stage on a unit, with these Factors."""
+    split = group.choices[s.name].split
+    if len(group.computes) > 1 and any(b in group.connect for b in s.reads) or (
+            choice.a != "rows" or choice.b != "direct"):
+        return ["sums run in slices where both operands are copied; remove it"]
+    if set(split) != {choice.k} or any(
+            not isinstance(n, int) or n < 1 for n in split.values()):
+        return [f"choose {choice.k} and a positive number of steps"]
+    if f is None or not all(cuts_evenly(f, r) for r in f.k if r.name == choice.k):
+        return [f"slices of {choice.k}, of which an operand's indices take quotients, are no "
+                "boxes; remove it"]
+    return []
+
+
+__all__ = ["slice_faults"]
