@@ -1,9 +1,10 @@
-"""The shape of the project, enforced: who imports whom, sizes, and what no file may hold."""
+"""The shape of the project, enforced: sizes, names, and what no file may hold.
+
+Who imports whom is in test_layers.py.
+"""
 
 import ast
 import re
-import subprocess
-import sys
 import tomllib
 from collections import Counter
 from functools import cache
@@ -11,131 +12,21 @@ from pathlib import Path
 
 import onnx
 import pytest
+from helpers.source_tree import ROOT, imports_of, owner_of, package_files, parsed, tracked_files
 
 from aotc.ir.dtypes import DTYPES
 from aotc.target import TARGETS
 
-ROOT = Path(__file__).resolve().parents[1]
 FILE_LINES, FUNCTION_LINES, COLUMNS = 500, 60, 100
 README_LINES = 150
 
 FOLDER_FILES = 20  # modules of a folder, beside __init__
-BASE = {"errors", "ir", "json_text"}
-VALUES = BASE | {"passes", "oracle"}
-COMPILER = VALUES | {"frontend", "target", "sched", "emit", "samples", "installed",
-                     "collector"}
-SURFACE = COMPILER | {"as_asked", "pipeline", "runtime", "api", "tools", "tuner", "stage_names",
-                      "options", "version"}
-# folder or module of aotc -> those it may import, beside itself
-MAY_IMPORT = {
-    "errors": set(),
-    "collector": set(),
-    "installed": {"errors"},
-    "ir": {"errors", "json_text"},
-    "oracle": BASE,
-    "passes": BASE | {"oracle"},
-    "frontend": VALUES,
-    "target": BASE,
-    "sched": VALUES | {"target"},
-    "emit": VALUES | {"target", "installed"},
-    "samples": VALUES,
-    **dict.fromkeys(("json_text", "stage_names", "version"), set()),
-    "options": BASE,
-    "as_asked": COMPILER | {"options"},
-    "pipeline": COMPILER | {"as_asked", "stage_names", "options"},
-    "runtime": VALUES | {"pipeline", "installed", "target"},
-    "tuner": COMPILER | {"pipeline", "runtime", "options"},
-    "api": SURFACE,
-    "tools": SURFACE,
-    "cli": SURFACE | {"cli_values"},
-    "cli_values": {"errors", "json_text", "options", "sched"},
-    "onnx_backend": {"api", "errors"},
-    "__init__": {"api", "errors", "options", "version"},
-    "__main__": {"cli"},
-}
-# third-party package -> who may import it, and why
-ONLY = {
-    # one door for models; peers holds the ONNX reference evaluator, one executor among others;
-    # onnx_backend implements an interface that the onnx package defines
-    "onnx": {"frontend", "tools", "onnx_backend"},
-    "google": {"frontend"},
-    "jinja2": {"emit"},
-    "cffi": {"runtime"},
-    "sklearn": {"sched", "tuner"},
-    "onnxruntime": {"tools"},
-    "openvino": {"tools"},
-    "ncnn": {"tools"},
-}
-
-
-_parsed = cache(ast.parse)  # several tests walk the tree of a module
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _trees_while_these_tests_run():
     yield
-    _parsed.cache_clear()
-
-
-def _files(*patterns):
-    """Tracked and new files (not ignored ones) of the checkout that match a suffix."""
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT,
-                            capture_output=True, text=True)
-    if listed.returncode:
-        pytest.skip("not a git checkout: which files belong to the project is unknown")
-    paths = sorted(set(listed.stdout.splitlines()))
-    return [ROOT / p for p in paths if p.endswith(patterns) and (ROOT / p).is_file()]
-
-
-def _owner(path):
-    """The row of MAY_IMPORT a file of the package belongs to."""
-    return path.relative_to(ROOT / "aotc").parts[0].removesuffix(".py")
-
-
-def _imports(path):
-    """Top-level dotted names that a Python file imports anywhere."""
-    for node in ast.walk(_parsed(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{path}: relative import"
-            if node.module == "aotc":
-                yield from (f"aotc.{alias.name}" for alias in node.names)
-            else:
-                yield node.module
-
-
-def _package_files():
-    return [p for p in _files(".py") if p.is_relative_to(ROOT / "aotc")]
-
-
-def test_every_part_of_the_package_has_its_row():
-    assert {_owner(p) for p in _package_files()} <= set(MAY_IMPORT)
-
-
-def test_imports_follow_the_layers():
-    wrong = []
-    for path in _package_files():
-        owner = _owner(path)
-        for name in _imports(path):
-            parts = name.split(".")
-            if parts[0] == "aotc" and parts[1:]:
-                if parts[1] not in MAY_IMPORT[owner] | {owner}:
-                    wrong.append(f"{path.relative_to(ROOT)} imports {name}")
-            elif owner not in ONLY.get(parts[0], {owner}):
-                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
-    assert not wrong, "\n".join(wrong)
-
-
-def test_deciders_lie_in_one_order():
-    """Of the folders of ``sched`` that decide none imports a later one, lowering none of them."""
-    order, wrong = ("expand", "lowering", "cost", "writing", "choose", "judge", "asking"), []
-    for number, folder in enumerate(order):
-        for path in (ROOT / "aotc/sched" / folder).glob("*.py"):
-            text = re.sub(r"if TYPE_CHECKING:.*\n(    .*\n)+", "", path.read_text())
-            wrong += [f"{path.relative_to(ROOT)} imports {x}" for x in order[number + 1:]
-                      if f"from aotc.sched.{x}." in text]
-    assert not wrong, "\n".join(wrong)
+    parsed.cache_clear()
 
 
 def test_no_two_test_modules_have_one_name():
@@ -146,7 +37,7 @@ def test_no_two_test_modules_have_one_name():
 
 def test_a_module_is_found_by_its_name():
     """No folder is a heap, and no two modules have one name."""
-    files = [p for p in _package_files() if p.name != "__init__.py"]
+    files = [p for p in package_files() if p.name != "__init__.py"]
     folders, names = Counter(p.parent for p in files), Counter(p.name for p in files)
     assert not {str(f.relative_to(ROOT)): n for f, n in folders.items() if n > FOLDER_FILES}
     assert not [n for n, count in names.items() if count > 1]
@@ -171,13 +62,13 @@ def _untyped(function):
 
 def test_public_functions_are_annotated():
     wrong = [f"{p.relative_to(ROOT)}:{f.lineno}: {f.name}: {', '.join(_untyped(f))}"
-             for p in _package_files()
-             for f in _public_functions(_parsed(p.read_text()).body) if _untyped(f)]
+             for p in package_files()
+             for f in _public_functions(parsed(p.read_text()).body) if _untyped(f)]
     assert not wrong, "\n".join(wrong)
 
 
 def test_an_unannotated_function_is_found_by_that_test():
-    body = _parsed("class A:\n def f(self, x, *y, z: int = 1): ...\n"
+    body = parsed("class A:\n def f(self, x, *y, z: int = 1): ...\n"
                      "def _g(x): ...\ndef h(x: int) -> int: ...").body
     assert [(f.name, _untyped(f)) for f in _public_functions(body)] == [
         ("f", ["x", "y", "return"]), ("h", [])]
@@ -185,18 +76,11 @@ def test_an_unannotated_function_is_found_by_that_test():
 
 def test_no_test_module_imports_another():
     """What several of them share lies in tests/helpers."""
-    files = [p for p in _files(".py") if p.is_relative_to(ROOT / "tests")]
+    files = [p for p in tracked_files(".py") if p.is_relative_to(ROOT / "tests")]
     tests = {p.stem for p in files if p.name.startswith("test_")}
-    wrong = [f"{p.relative_to(ROOT)} imports {n}" for p in files for n in _imports(p)
+    wrong = [f"{p.relative_to(ROOT)} imports {n}" for p in files for n in imports_of(p)
              if n.split(".")[0] in tests]
     assert len(tests) > 100 and not wrong, "\n".join(wrong)
-
-
-def test_compiler_imports_only_what_it_declares():
-    declared = {"numpy", "onnx", "jinja2", "cffi", "aotc"} | set(ONLY)
-    wrong = [f"{p.relative_to(ROOT)} imports {n}" for p in _package_files() for n in _imports(p)
-             if n.split(".")[0] not in declared | set(sys.stdlib_module_names)]
-    assert not wrong, "\n".join(wrong)
 
 
 def _c_functions(text):
@@ -214,7 +98,7 @@ def _c_functions(text):
 
 def test_sizes_of_files_functions_and_lines():
     wrong = []
-    for path in _files(".py", ".c", ".h", ".j2", ".cpp"):
+    for path in tracked_files(".py", ".c", ".h", ".j2", ".cpp"):
         text, name = path.read_text(), path.relative_to(ROOT)
         lines = text.splitlines()
         if len(lines) >= FILE_LINES:
@@ -222,7 +106,7 @@ def test_sizes_of_files_functions_and_lines():
         wrong += [f"{name}:{k}: {len(line)} columns" for k, line in enumerate(lines, 1)
                   if len(line) > COLUMNS]
         if path.suffix == ".py":
-            functions = [(n.lineno, n.end_lineno - n.lineno + 1) for n in ast.walk(_parsed(text))
+            functions = [(n.lineno, n.end_lineno - n.lineno + 1) for n in ast.walk(parsed(text))
                          if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
         else:
             functions = list(_c_functions(text))
@@ -236,9 +120,9 @@ def test_no_operator_names_below_the_frontend():
     # IR nodes whose class has the name of an operator
     vocabulary = {"Cast", "Where"}
     wrong = []
-    for path in _package_files():
-        if _owner(path) in ("ir", "passes", "oracle", "target", "sched", "emit"):
-            for node in ast.walk(_parsed(path.read_text())):
+    for path in package_files():
+        if owner_of(path) in ("ir", "passes", "oracle", "target", "sched", "emit"):
+            for node in ast.walk(parsed(path.read_text())):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and (
                         node.value in operators - vocabulary):
                     wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {node.value!r}")
@@ -279,14 +163,14 @@ def _kinds():
 
 def _kinds_named(text):
     """Lines of a module that name one of them."""
-    return [(line, s) for line, s in _strings(_parsed(text))
+    return [(line, s) for line, s in _strings(parsed(text))
             if _kinds() & set(re.split(r"[^a-z0-9]+|_", s.lower()))]
 
 
 def test_deciders_and_lowering_ask_for_facts_not_for_kinds():
     """A machine of another kind is described, not mentioned."""
-    wrong = [f"{p.relative_to(ROOT)}:{line}: {s!r}" for p in _package_files()
-             if _owner(p) == "sched" for line, s in _kinds_named(p.read_text())]
+    wrong = [f"{p.relative_to(ROOT)}:{line}: {s!r}" for p in package_files()
+             if owner_of(p) == "sched" for line, s in _kinds_named(p.read_text())]
     assert not wrong, "\n".join(wrong)
 
 
@@ -304,21 +188,23 @@ WEIGHTS = {"wave", "other_flops", "resident_copies", "kept_lines", "op_cost", "f
            "lane_gather", "lane_folded", "lane_stored", "lane_across", "far_wait", "unhidden",
            "barrier", "access_cost", "sector_cost", "by_register", "fold_step", "fold_part",
            "spill", "step_control"}
+# folders of sched that know no speed: facts, checks and deciders
+DECIDERS_AND_FACTS = ("asking", "check", "choose", "items", "judge", "memory", "model", "rows")
 SPEEDS = {"bandwidth", "flops", "latency", "launch", "overlap"}  # of a Machine and its Memories
 
 
 def _weighed(text):
     """(line, name) of the speeds of a machine and the weights of a Tuning that a module reads."""
-    found = [n for n in ast.walk(_parsed(text)) if isinstance(n, ast.Attribute)]
+    found = [n for n in ast.walk(parsed(text)) if isinstance(n, ast.Attribute)]
     return [(n.lineno, n.attr) for n in found if n.attr in SPEEDS or n.attr in WEIGHTS
             and getattr(n.value, "id", getattr(n.value, "attr", "")) == "tuning"]
 
 
 def test_deciders_ask_the_cost_and_estimate_nothing():
     """Whoever reads a speed or a weight has a formula of its own beside the one cost."""
-    wrong = [f"{p.relative_to(ROOT)}:{line}: {name}" for p in _package_files()
-             if _owner(p) == "passes" or any(p.is_relative_to(ROOT / "aotc/sched" / folder)
-                                             for folder in ("asking", "choose", "judge", "model"))
+    wrong = [f"{p.relative_to(ROOT)}:{line}: {name}" for p in package_files()
+             if owner_of(p) == "passes" or any(p.is_relative_to(ROOT / "aotc/sched" / folder)
+                                             for folder in DECIDERS_AND_FACTS)
              for line, name in _weighed(p.read_text())]
     assert not wrong, "\n".join(wrong)
     assert _weighed("t = size / machine.outside(near).bandwidth") == [(1, "bandwidth")]
@@ -420,7 +306,7 @@ NUMBERS = {
 
 def _module_numbers(text):
     """Names that a module gives a value with a number in it."""
-    for node in _parsed(text).body:
+    for node in parsed(text).body:
         if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
             continue
         if any(isinstance(x, ast.Constant) and type(x.value) in (int, float)
@@ -431,7 +317,7 @@ def _module_numbers(text):
 
 def test_numbers_fitted_to_machines_are_fields_of_a_tuning():
     found = {str(p.relative_to(ROOT / "aotc")): set(_module_numbers(p.read_text()))
-             for p in _package_files() if _owner(p) in ("sched", "emit")}
+             for p in package_files() if owner_of(p) in ("sched", "emit")}
     found = {p: names for p, names in found.items() if names}
     listed = {p: set(names) for p, names in NUMBERS.items()}
     assert found == listed, (
@@ -445,7 +331,7 @@ def test_no_machine_paths_or_registries():
     paths = re.compile(r"(?<![\w.$})/])/(work|root|home|opt|tmp|mnt|Users)/|pypi\.|index-url|"
                        r"file://")
     wrong = []
-    for path in _files(".py", ".c", ".h", ".j2", ".cpp", ".md", ".toml", "Makefile", "run",
+    for path in tracked_files(".py", ".c", ".h", ".j2", ".cpp", ".md", ".toml", "Makefile", "run",
                        ".json", "NOTICE"):
         if path == Path(__file__):
             continue
@@ -470,7 +356,8 @@ def _relative_links(text):
 
 
 def test_links_between_pages_lead_somewhere():
-    links = [(page, link) for page in _files(".md") for link in _relative_links(page.read_text())]
+    links = [(page, link) for page in tracked_files(".md")
+             for link in _relative_links(page.read_text())]
     wrong = [f"{page.relative_to(ROOT)}: {link}" for page, link in links
              if not (page.parent / link).exists()]
     assert links and not wrong, "\n".join(wrong)
@@ -485,7 +372,7 @@ def test_relative_links_are_found_by_that_test():
 def test_no_unfinished_work():
     marks = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|except[^\n]*:\s*\n?\s*pass\b")
     wrong = [f"{p.relative_to(ROOT)}: {m.group().strip()!r}" for p in
-             _files(".py", ".c", ".h", ".j2", ".cpp", ".md") if p != Path(__file__)
+             tracked_files(".py", ".c", ".h", ".j2", ".cpp", ".md") if p != Path(__file__)
              for m in marks.finditer(p.read_text())]
     assert not wrong, "\n".join(wrong)
 
@@ -494,5 +381,5 @@ def test_every_package_travels_in_the_wheel():
     with open(ROOT / "pyproject.toml", "rb") as file:
         packages = tomllib.load(file)["tool"]["setuptools"]["packages"]
     there = {".".join(p.parent.relative_to(ROOT).parts)
-             for p in _package_files() if p.name == "__init__.py"}
+             for p in package_files() if p.name == "__init__.py"}
     assert there == set(packages) - {"aotc._runtime_c"}

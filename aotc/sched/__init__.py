@@ -1,4 +1,17 @@
-"""Deciders (Program -> Schedule) and lowering (Program, Schedule -> Plan)."""
+"""Deciders (Program -> Schedule) and lowering (Program, Schedule -> Plan), in storeys.
+
+    whole Schedules   ``dynamic``, ``limit``, ``report``
+    deciders          ``writing`` < ``choose`` < ``judge`` < ``instances`` < ``clusters``
+                      < ``asking`` < ``decide.py`` < ``complete.py``
+    lowering          ``expand`` < ``lowering``
+    legality          ``precision`` < ``check``
+    seconds           ``cost`` < ``items`` (what a work item touches)
+    storage           ``memory``
+    facts             ``model`` < ``rows``
+
+Each imports from those below it alone: read upwards, and stop where your question ends.  A folder's
+docstring says what it is built on, and tests/test_layers.py has the order.
+"""
 
 from aotc.ir.schedule import CONNECT, WINOGRAD
 from aotc.sched.check.check_schedule import check_schedule

@@ -1,1 +1,7 @@
-"""Deciders that make candidates and ask a Judge for them: rewrites, settled layouts, groups."""
+"""Deciders that make candidates and ask a Judge for them: rewrites, groups, work items of calls.
+
+The uppermost deciders of one Schedule; ``decide.py`` runs them in order.
+
+Imports of ``sched``: model, within, rows, memory, cost, precision, check, writing, choose, judge,
+clusters.
+"""

@@ -1,0 +1,6 @@
+"""Deciders of one group at a time: rows, layouts, tiles, copies, rewrites by precision.
+
+They ask the cost, and make what is not said of groups that are given.
+
+Imports of ``sched``: model, rows, memory, cost, items, precision, writing.
+"""

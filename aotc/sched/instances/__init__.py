@@ -1,1 +1,6 @@
-"""GraphTurbo: sub-graphs split into instances, their order, places and moves."""
+"""GraphTurbo: sub-graphs split into instances, their order, places and moves.
+
+Decided on a plain graph of tensors (``tensor_graph.py``); only ``from_program.py`` knows Programs.
+
+Imports of ``sched``: model, choose.
+"""

@@ -1,1 +1,6 @@
-"""What groups cost, asked of the one cost: by deciders, for the candidates they make."""
+"""What groups cost, asked of the one cost: by deciders, for the candidates they make.
+
+Candidates are completed by ``choose`` first: they are compared as they would be built.
+
+Imports of ``sched``: model, within, memory, cost, lowering, writing, choose.
+"""

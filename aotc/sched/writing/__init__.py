@@ -1,1 +1,6 @@
-"""The last decider: how the statements of every stage are written, where that is not said."""
+"""The decider of texts: how the statements of every stage are written, where that is not said.
+
+It runs last, and stands below the others because they ask what it would choose.
+
+Imports of ``sched``: model, shape_variants, common_groups, cost, check, expand, lowering.
+"""
