@@ -167,6 +167,11 @@ class ArrayForm:
         others = (self._ends(offset, inner, how, narrowed or {}) for how in ("up", *ROUNDED))
         return all(ends == own for ends in others if _are_near(ends, wholes))
 
+    def inside(self, offset: Expr, inner: Inner, rounded: str) -> list[bool]:
+        """Which of the indices behind the first surely lie in their extents."""
+        ends = self._ends(offset, inner, rounded, {})
+        return [lo >= 0 and hi < n for (lo, hi), n in zip(ends, self._wholes(inner))]
+
     def _ends(self, offset: Expr, inner: Inner, rounded: str,
               narrowed: Mapping[Expr, Expr]) -> list[tuple[int, int]]:
         """Bounds of the indices behind the first in the whole tensor."""
@@ -229,6 +234,17 @@ class ArrayOf:
     def index(self, offset: Expr) -> tuple[Expr, ...]:
         """Indices of the element at an offset."""
         return self.form.index(offset, self.inner, self.rounded)
+
+    def row(self, offset: Expr) -> tuple[tuple[Expr, ...], Expr]:
+        """(indices that lie in their extents whatever they count, elements behind what they name)
+        of a place that may be outside of the array, as the first of some lanes is."""
+        index = self.index(offset)
+        inside = self.form.inside(offset, self.inner, self.rounded)
+        count = 1 + next((i for i, sure in enumerate(inside) if not sure), len(inside))
+        rest: Expr = Const(0)
+        for i, e in enumerate(index[count:], count):
+            rest = rest + e * prod(self.inner[i:])
+        return index[:count], simplify(rest)
 
 
 def _are_near(ends: Sequence[tuple[int, int]], extents: Sequence[int]) -> bool:

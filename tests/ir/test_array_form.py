@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from aotc.ir.access import ROUNDED, ArrayForm, offset_of, row_major
+from aotc.ir.access import ROUNDED, ArrayForm, ArrayOf, offset_of, row_major
 from aotc.ir.expr import Axis, Const, Sym, as_expr, substitute
 from aotc.ir.simplify import simplify
 
@@ -111,3 +111,16 @@ def test_any_indices_name_the_element_at_the_offset(rank):
                 indices = [value(e, known) for e in found]
                 assert sum(i * s for i, s in zip(indices, strides)) == value(offset, known)
                 assert all(-(n // 2) <= i < n + n // 2 for i, n in zip(indices[1:], inner))
+
+
+def test_a_place_that_may_be_outside_is_counted_from_its_row():
+    """Lanes of a padded window begin at column -1: no index, but elements before the row's."""
+    h, w, i, j = (Axis(n, Const(e)) for n, e in (("h", 14), ("w", 14), ("i", 3), ("j", 3)))
+    c = Axis("c", Const(4))
+    form = ArrayForm.of(shaped(4, 14, 14))
+    array = ArrayOf("x", form, (14, 14), "nearest")
+    column = simplify(c * 196 + h * 14 + (w + j - 1))
+    assert array.row(column) == ((c, h), simplify(w + j - 1))
+    assert array.row(simplify(column + i * 14 - 14)) == (
+        (c,), simplify((h + i - 1) * 14 + (w + j - 1)))
+    assert array.row(simplify(c * 196 + h * 14 + w)) == ((c, h, w), Const(0))

@@ -22,13 +22,18 @@ def element(env: Env, buffer: str, offset: Expr, spell: Spell) -> str:
     return env["buffer"](buffer) + _bracketed(index or [spell(offset, 0)])
 
 
-def address(env: Env, buffer: str, offset: Expr, spell: Spell) -> str:
-    """C text of an element's address, an additive expression."""
-    base = env["buffer"](buffer)
-    index = _index(env, buffer, offset, spell)
-    if not index:
+def address(env: Env, buffer: str, offset: Expr, spell: Spell, sure: bool = True) -> str:
+    """C text of an element's address, an additive expression.  sure: the element is there; else its
+    place may be outside of the array, and is counted from the start of its row."""
+    base, array = env["buffer"](buffer), env["arrays"].get(buffer)
+    if array is None:
         return base if offset == Const(0) else f"{base} + {spell(offset, 13)}"
-    return base + _bracketed(index[:-1]) if index[-1] == "0" else f"&{base}{_bracketed(index)}"
+    index, rest = (array.index(offset), Const(0)) if sure else array.row(offset)
+    texts = [spell(i, 0) for i in index]
+    if len(texts) <= len(array.inner):
+        row = base + _bracketed([*texts, *["0"] * (len(array.inner) - len(texts))])
+        return row if rest == Const(0) else f"{row} + {spell(rest, 13)}"
+    return base + _bracketed(texts[:-1]) if texts[-1] == "0" else f"&{base}{_bracketed(texts)}"
 
 
 def _index(env: Env, buffer: str, offset: Expr, spell: Spell) -> list[str]:

@@ -231,7 +231,7 @@ class Vectors:
         """C text of the address of an element, an additive expression, from which the lanes are
         loaded."""
         inner = Scalars(self.env, self.names, (index,))
-        at = address(self.env, buffer, index, inner.text)
+        at = address(self.env, buffer, index, inner.text, sure=self.guard is None)
         self.lines += inner.lines
         reads = self.env.get("reads")
         return reads(buffer, at, self.count or str(self.say.lanes)) if reads else at
