@@ -74,3 +74,10 @@ def test_a_long_step_that_takes_one_value_decides_conditions_on_it():
     assert pruned((two,)) == (two,)
     rest = For(I, Const(0), Const(40), (store(I),), step=64, rest=(store(I),))
     assert pruned((rest,)) == (rest,)  # no whole step fits
+
+
+def test_names_inside_of_others_keep_a_loop_of_one_turn_apart():
+    """Compilers warn of a name that hides another."""
+    turn = For(I, LO, LO + 1, (Let(ROW, I + LO), store(ROW + 1), store(ROW)))
+    loop = For(ROW, Const(0), N, (store(ROW),))
+    assert [type(s).__name__ for s in pruned((turn, loop))] == ["Scope", "For"]

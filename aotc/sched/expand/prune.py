@@ -45,6 +45,17 @@ def _binds_rows(body: Body) -> bool:
     return any(isinstance(s, _ROWS) for s in body)
 
 
+def _meets(turn: Body, others: Body) -> bool:
+    """True if a name that ``turn`` binds for what is behind it is bound by other statements, too,
+    or inside them."""
+    names = _bound(turn)
+    if not names and not _binds_rows(turn):
+        return False
+    inside = [*walk_body(others)]
+    return bool(names & (_bound(tuple(inside)) | {a.name for s in inside for a in bound_axes(s)})
+                ) or _binds_rows(turn) and _binds_rows(tuple(inside))
+
+
 def pruned(body: Body) -> Body:
     """The body without names that no later statement uses or that say another name again."""
     used, out = set[str](), list[Stmt]()
@@ -61,9 +72,7 @@ def pruned(body: Body) -> Body:
             s = replace(s, values=tuple(r.axis for r in s.rows if f"{OWN}{r.axis.name}_at" in used))
         s = within(_without_single(s))
         turn = _turned_once(s)
-        others = (*body[:i], *out)
-        if turn is not None and (_bound(turn) & _bound(others)
-                                 or _binds_rows(turn) and _binds_rows(others)):
+        if turn is not None and _meets(turn, (*body[:i], *out)):
             turn = (Scope(turn),)  # its names end here
         for x in reversed((s,) if turn is None else turn):
             out.append(x)
