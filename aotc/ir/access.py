@@ -162,7 +162,7 @@ class ArrayForm:
         wholes = self._wholes(inner)
         if all(lo >= 0 and hi < n for (lo, hi), n in zip(own, wholes)):
             return True
-        if not _are_near(own, wholes):
+        if rounded == "all" or not _are_near(own, wholes) or not _are_plain(offset, inner):
             return False
         others = (self._ends(offset, inner, how, narrowed or {}) for how in ("up", *ROUNDED))
         return all(ends == own for ends in others if _are_near(ends, wholes))
@@ -250,6 +250,17 @@ class ArrayOf:
 def _are_near(ends: Sequence[tuple[int, int]], extents: Sequence[int]) -> bool:
     """True for indices that lie outside of their extents by less than half of those, if at all."""
     return all(-(n // 2) <= lo < n and 0 <= hi < n + n // 2 for (lo, hi), n in zip(ends, extents))
+
+
+def _are_plain(offset: Expr, inner: Inner) -> bool:
+    """True if every factor of an axis is of one index: of whole strides, or far from one."""
+    for m, c in to_poly(offset).items():
+        for i in range(len(inner)) if m != ONE else ():
+            stride = prod(inner[i:])
+            if 2 * (abs(c) % stride) >= stride:
+                return False
+            c = abs(c) % stride
+    return True
 
 
 def _digits(p: Poly, strides: Sequence[int], rounded: str) -> list[Poly]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from core_traces import expected_trace, read_trace, told
+from edits import with_tables
 from group_cases import two_convolutions
 from harness import INFO, differences
-from helpers.edits import with_tables
 from te_programs import Maker, conv2d, matmul, random_feeds
 
 import aotc

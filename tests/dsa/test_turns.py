@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from core_traces import expected_trace, read_trace, told
+from edits import with_tables
 from harness import INFO, differences
-from helpers.edits import with_tables
 from te_programs import Maker, ax, conv2d, matmul, random_feeds, two_products
 
 import aotc

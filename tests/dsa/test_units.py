@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from core_traces import expected_trace, read_trace
+from edits import with_tables
 from harness import INFO, differences
-from helpers.edits import with_tables
 from te_programs import Maker, ax, conv2d, matmul, random_feeds, relu, softmax
 
 from aotc.emit.bundle.render import render_bundle

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from edits import with_tables
 from harness import RUNNABLE
-from helpers.edits import with_tables
 from onnx import TensorProto, helper
 from quick_builds import LEVEL
 from small_models import make_model

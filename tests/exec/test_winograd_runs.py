@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from edits import loops, with_tables
 from harness import DISTINCT, Case, build_cases, compile_program
-from helpers.edits import loops, with_tables
 from onnx import TensorProto, helper
 from small_models import make_model
 from te_programs import Maker, conv2d, padded, random_feeds, relu

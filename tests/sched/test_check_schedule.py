@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.edits import tables, with_tables
+from edits import tables, with_tables
 from schedule_cases import GOOD, PROGRAM, TARGET, named
 from te_programs import Maker, ax, matmul, softmax
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from edits import loops, with_tables
 from harness import every
-from helpers.edits import loops, with_tables
 
 from aotc import compile as compile_model
 from aotc import load

@@ -5,8 +5,8 @@ from dataclasses import replace
 import jinja2
 import numpy as np
 import pytest
+from edits import with_tables
 from harness import Case, build_cases
-from helpers.edits import with_tables
 from te_programs import Maker, ax, random_feeds
 
 from aotc.emit.text.dialect import environment

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.edits import with_tables
+from edits import with_tables
 from te_programs import Maker, matmul
 
 from aotc.ir.expr import Sym

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.edits import with_tables
+from edits import with_tables
 from schedule_cases import GOOD, PROGRAM, TARGET, decided, named
 from te_programs import random_feeds
 

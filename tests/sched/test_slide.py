@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from edits import with_tables
 from group_cases import (
     chain,
     schedule,
@@ -15,7 +16,6 @@ from group_cases import (
     with_loops,
 )
 from harness import STRICT, Case, build_cases, differences
-from helpers.edits import with_tables
 from te_programs import Maker, ax, random_feeds
 
 import aotc.oracle.interpret as interpreter
