@@ -2,12 +2,13 @@
 an array for people to read."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import gcd, prod
 from typing import ClassVar
 
-from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, rewrite, substitute
-from aotc.ir.indices.polynomial import ONE, Poly, cancels, p_add
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, as_expr, rewrite, substitute
+from aotc.ir.indices.polynomial import ONE, Monomial, Poly, cancels, p_add
 from aotc.ir.layout import Layout, LayoutJson, Reorder
 from aotc.ir.simplify import from_poly, linear_in, p_lower, p_upper, same, simplify, to_poly
 
@@ -112,12 +113,11 @@ def _atom(a: Expr, d: int, values: Mapping[Expr, Expr] | None) -> bool:
 
 # ---------------------------------------------------------------- offsets as indices of arrays
 
-Inner = tuple[int, ...]  # extents of an array behind the first one
-# how factors are divided by a stride: constants to the nearest whole number, since those of a
-# window's padding are a little below a stride, or down; or all factors to the nearest, since those
-# of remainders of axes are no constants
-ROUNDED = ("nearest", "down", "all")
-
+# which factors are divided by a stride to the nearest whole number: constants, since those of a
+# window's padding are a little below a stride; none; or all, since those of remainders of axes are
+# no constants.  Other factors become what is in them whole, other constants are rounded down
+ROUNDED = ("constants", "none", "all")
+_ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -135,146 +135,130 @@ class ArrayForm:
         """Of a whole tensor."""
         return ArrayForm(extents, (Const(0),) * len(extents), extents)
 
-    def inners(self) -> Iterator[Inner]:
-        """Extents of arrays that elements can be indexed by, the finest first: constants, all
-        extents in front of which count as one."""
-        found: list[int] = []
+    def arrays(self, buffer: str) -> "Iterator[ArrayOf]":
+        """The buffer as arrays of arrays, the finest first: constant extents, all in front of which
+        count as one, in every way of ``ROUNDED``."""
+        inner: list[int] = []
         for n in reversed([n for n in self.extents if n != Const(1)][1:]):
             if not isinstance(n, Const) or n.value < 1:
                 break
-            found.insert(0, n.value)
-        for i in range(len(found)):
-            yield tuple(found[i:])
-
-    def index(self, offset: Expr, inner: Inner, rounded: str) -> tuple[Expr, ...]:
-        """Indices of the element at an offset, one more than ``inner`` has extents.
-
-        Factors of the strides tell them apart, ``rounded`` as ``ROUNDED`` says."""
-        out, origins = self._split(offset, inner, rounded)
-        return tuple(simplify(from_poly(p_add(p, o, -1))) for p, o in zip(out, origins))
-
-    def is_clear(self, offset: Expr, inner: Inner, rounded: str,
-                 narrowed: Mapping[Expr, Expr] | None = None) -> bool:
-        """True if ``index`` gives the indices that the offset was made from: they lie in their
-        extents; or as those of a padded window hardly outside, which is true of no others.
-        narrowed: {axis: an expression of the values that it has there}."""
-        own = self._ends(offset, inner, rounded, narrowed or {})
-        wholes = self._wholes(inner)
-        if all(lo >= 0 and hi < n for (lo, hi), n in zip(own, wholes)):
-            return True
-        if rounded == "all" or not _are_near(own, wholes) or not _are_plain(offset, inner):
-            return False
-        others = (self._ends(offset, inner, how, narrowed or {}) for how in ("up", *ROUNDED))
-        return all(ends == own for ends in others if _are_near(ends, wholes))
-
-    def inside(self, offset: Expr, inner: Inner, rounded: str) -> list[bool]:
-        """Which of the indices behind the first surely lie in their extents."""
-        ends = self._ends(offset, inner, rounded, {})
-        return [lo >= 0 and hi < n for (lo, hi), n in zip(ends, self._wholes(inner))]
-
-    def _ends(self, offset: Expr, inner: Inner, rounded: str,
-              narrowed: Mapping[Expr, Expr]) -> list[tuple[int, int]]:
-        """Bounds of the indices behind the first in the whole tensor."""
-        out, _ = self._split(offset, inner, rounded)
-        if narrowed:
-            out = [to_poly(substitute(from_poly(p), narrowed)) for p in out]
-        found = [(p_lower(p), p_upper(p)) for p in out[1:]]
-        return [(-1 << 62 if lo is None else lo, 1 << 62 if hi is None else hi)
-                for lo, hi in found]
-
-    def _split(self, offset: Expr, inner: Inner, rounded: str) -> tuple[list[Poly], list[Poly]]:
-        """(indices in the whole tensor, what they count from) of an offset: origins that are no
-        part of it are none."""
-        strides = [prod(inner[i:]) for i in range(len(inner))]
-        rest, taken = to_poly(offset), list[Poly]()
-        for origin, stride in zip(self._origins(inner), (*strides, 1)):
-            first = {m: c * stride for m, c in origin.items()}
-            taken.append(origin if cancels(rest, first) else {})
-            rest = p_add(rest, first) if taken[-1] else rest
-        return _digits(rest, strides, rounded), taken
-
-    def _inside(self, inner: Inner) -> int:
-        """The number of the first dimension that indices of ``inner`` run over."""
-        at, left = len(self.extents), len(inner)
-        while left:
-            at -= 1
-            left -= self.extents[at] != Const(1)
-        return at
-
-    def _origins(self, inner: Inner) -> list[Poly]:
-        """The indices of the first element, all dimensions in front of ``inner`` as one."""
-        at, stride = self._inside(inner), 1
-        first: Poly = {}
-        for n, origin in reversed([*zip(self.extents[:at], self.origins)]):
-            first = p_add(first, to_poly(origin), stride)
-            if not isinstance(n, Const):
-                break
-            stride *= n.value
-        inside = zip(self.extents[at:], self.origins[at:])
-        return [first, *(to_poly(o) for n, o in inside if n != Const(1))]
-
-    def _wholes(self, inner: Inner) -> list[int]:
-        """Extents of the whole tensor behind the first; 0 where they are no constants."""
-        at = self._inside(inner)
-        return [w.value if isinstance(w, Const) else 0
-                for n, w in zip(self.extents[at:], self.wholes[at:]) if n != Const(1)]
+            inner.insert(0, n.value)
+        for i in range(len(inner)):
+            yield from (ArrayOf(buffer, self, tuple(inner[i:]), how) for how in ROUNDED)
 
 
 @dataclass(frozen=True)
 class ArrayOf:
     """A buffer as an array of arrays of extents ``inner``, by whose indices a kernel's text can
-    tell all places in it."""
+    tell all places in it.  Factors of the strides tell indices apart, ``rounded`` as ``ROUNDED``
+    says."""
 
     BUFFERS: ClassVar[tuple[str, ...]] = ("buffer",)
     buffer: str
     form: ArrayForm
-    inner: Inner
+    inner: tuple[int, ...]
     rounded: str
 
     def index(self, offset: Expr) -> tuple[Expr, ...]:
-        """Indices of the element at an offset."""
-        return self.form.index(offset, self.inner, self.rounded)
+        """Indices of the element at an offset, one more than ``inner`` has extents."""
+        return tuple(simplify(from_poly(p_add(p, o, -1))) for p, o in zip(*self._split(offset)))
 
     def row(self, offset: Expr) -> tuple[tuple[Expr, ...], Expr]:
         """(indices that lie in their extents whatever they count, elements behind what they name)
         of a place that may be outside of the array, as the first of some lanes is."""
-        index = self.index(offset)
-        inside = self.form.inside(offset, self.inner, self.rounded)
-        count = 1 + next((i for i, sure in enumerate(inside) if not sure), len(inside))
-        rest: Expr = Const(0)
-        for i, e in enumerate(index[count:], count):
-            rest = rest + e * prod(self.inner[i:])
+        index, inside = self.index(offset), [_is_inside(e) for e in self._ends(offset, {})]
+        count = 1 + (inside.index(False) if False in inside else len(inside))
+        rest = sum((e * n for e, n in zip(index[count:], self._strides[count:])), start=as_expr(0))
         return index[:count], simplify(rest)
 
+    def is_clear(self, offset: Expr, narrowed: Mapping[Expr, Expr]) -> bool:
+        """True if ``index`` gives the indices that the offset was made from: they lie in their
+        extents; or as those of a padded window hardly outside, which is true of no others.
+        narrowed: {axis: an expression of the values that it has there}."""
+        own = self._ends(offset, narrowed)
+        if all(map(_is_inside, own)):
+            return True
+        if self.rounded == "all" or not all(map(_is_near, own)) or not self._is_plain(offset):
+            return False
+        others = (replace(self, rounded=how)._ends(offset, narrowed) for how in ("up", *ROUNDED))
+        return all(ends == own for ends in others if all(map(_is_near, ends)))
 
-def _are_near(ends: Sequence[tuple[int, int]], extents: Sequence[int]) -> bool:
-    """True for indices that lie outside of their extents by less than half of those, if at all."""
-    return all(-(n // 2) <= lo < n and 0 <= hi < n + n // 2 for (lo, hi), n in zip(ends, extents))
+    @cached_property
+    def _strides(self) -> tuple[int, ...]:
+        """Elements from one index to the next, the last 1."""
+        return tuple(prod(self.inner[i:]) for i in range(len(self.inner) + 1))
 
+    def _split(self, offset: Expr) -> tuple[list[Poly], list[Poly]]:
+        """(indices in the whole tensor, what they count from) of an offset: origins that are no
+        part of it are none."""
+        rest, taken = to_poly(offset), list[Poly]()
+        for (origin, _, _), stride in zip(self._dims, self._strides):
+            first = {m: c * stride for m, c in origin.items()}
+            taken.append(origin if cancels(rest, first) else {})
+            rest = p_add(rest, first) if taken[-1] else rest
+        out: list[Poly] = []
+        for stride in self._strides[:-1]:
+            out.append({m: n for m, c in rest.items() if (n := self._whole(c, stride, m == ONE))})
+            rest = p_add(rest, out[-1], -stride)
+        return [*out, rest], taken
 
-def _are_plain(offset: Expr, inner: Inner) -> bool:
-    """True if every factor of an axis is of one index: of whole strides, or far from one."""
-    for m, c in to_poly(offset).items():
-        for i in range(len(inner)) if m != ONE else ():
-            stride = prod(inner[i:])
-            if 2 * (abs(c) % stride) >= stride:
-                return False
-            c = abs(c) % stride
-    return True
-
-
-def _digits(p: Poly, strides: Sequence[int], rounded: str) -> list[Poly]:
-    """``p`` as multiples of strides, and what is left."""
-    out: list[Poly] = []
-    for stride in strides:
-        out.append({m: n for m, c in p.items() if (n := _whole(
-            c, stride, "nearest" if rounded == "all" else rounded if m == ONE else "zero"))})
-        p = p_add(p, out[-1], -stride)
-    return [*out, p]
-
-
-def _whole(c: int, stride: int, rounded: str) -> int:
-    """A factor divided by a stride."""
-    if rounded == "zero":
+    def _whole(self, c: int, stride: int, constant: bool) -> int:
+        """A factor divided by a stride."""
+        if self.rounded == "all" or self.rounded == "constants" and constant:
+            return (2 * c + stride - 1) // (2 * stride)
+        if constant:
+            return (c + (stride - 1) * (self.rounded == "up")) // stride
         return abs(c) // stride * (1 if c > 0 else -1)
-    return (c + {"down": 0, "nearest": stride // 2, "up": stride - 1}[rounded]) // stride
+
+    def _ends(self, offset: Expr, narrowed: Mapping[Expr, Expr]) -> list[tuple[int, int, int]]:
+        """(least, largest, extent) of the indices behind the first: of those that count from an
+        origin in the whole tensor."""
+        out, taken = self._split(offset)
+        if narrowed:
+            out = [to_poly(substitute(from_poly(p), narrowed)) for p in out]
+        found = []
+        for p, origin, (_, part, whole) in zip(out[1:], taken[1:], self._dims[1:]):
+            lo, hi = p_lower(p), p_upper(p)
+            found.append((-_ENDLESS if lo is None else lo, _ENDLESS if hi is None else hi,
+                          whole if origin else part))
+        return found
+
+    @cached_property
+    def _dims(self) -> tuple[tuple[Poly, int, int], ...]:
+        """(origin, extent of the part, of the whole) along each index; 0 for extents that are no
+        constants, and of the first, which stands for all dimensions in front of ``inner``."""
+        extents, origins = self.form.extents, [to_poly(o) for o in self.form.origins]
+        inside = [d for d, n in enumerate(extents) if n != Const(1)][-len(self.inner):]
+        first, stride = dict[Monomial, int](), 1
+        for d in reversed(range(inside[0])):
+            first, n = p_add(first, origins[d], stride), extents[d]
+            if not isinstance(n, Const):
+                break
+            stride *= n.value
+        return (first, 0, 0), *((origins[d], _known(extents[d]), _known(self.form.wholes[d]))
+                                for d in inside)
+
+    def _is_plain(self, offset: Expr) -> bool:
+        """True if every factor of an axis is of one index: of whole strides, or far from one."""
+        for m, c in to_poly(offset).items():
+            for stride in self._strides[:-1] if m != ONE else ():
+                c = abs(c) % stride
+                if 2 * c >= stride:
+                    return False
+        return True
+
+
+def _known(extent: Expr) -> int:
+    """An extent, 0 if it is no constant."""
+    return int(extent.value) if isinstance(extent, Const) else 0
+
+
+def _is_inside(ends: tuple[int, int, int]) -> bool:
+    lo, hi, extent = ends
+    return lo >= 0 and hi < extent
+
+
+def _is_near(ends: tuple[int, int, int]) -> bool:
+    """True for an index that lies outside of its extent by less than half of it, if at all."""
+    lo, hi, n = ends
+    return -(n // 2) <= lo < n and 0 <= hi < n + n // 2

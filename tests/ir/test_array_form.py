@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from aotc.ir.access import ROUNDED, ArrayForm, ArrayOf, offset_of, row_major
+from aotc.ir.access import ArrayForm, ArrayOf, offset_of, row_major
 from aotc.ir.expr import Axis, Const, Sym, as_expr, substitute
 from aotc.ir.simplify import simplify
 
@@ -23,10 +23,15 @@ def shaped(*extents):
     return tuple(map(as_expr, extents))
 
 
+def inners(form):
+    """What arrays a buffer may be, by their extents behind the first."""
+    return list(dict.fromkeys(a.inner for a in form.arrays("x")))
+
+
 def index(form, offset, inner):
     """The clear indices of an offset, by the first rounding that has some; None if none has."""
-    return next((form.index(offset, inner, how) for how in ROUNDED
-                 if form.is_clear(offset, inner, how)), None)
+    return next((a.index(offset) for a in form.arrays("x")
+                 if a.inner == inner and a.is_clear(offset, {})), None)
 
 
 def axes_of(extents):
@@ -39,7 +44,7 @@ def test_indices_are_those_that_an_offset_was_made_from(rank):
         extents = [int(n) for n in RNG.integers(2, 40, rank)]
         axes = axes_of(extents)
         form = ArrayForm.of(shaped(*extents))
-        inner = next(form.inners())
+        inner = inners(form)[0]
         assert inner == tuple(extents[1:])
         assert index(form, offset_of(axes, extents), inner) == tuple(axes)
 
@@ -47,13 +52,13 @@ def test_indices_are_those_that_an_offset_was_made_from(rank):
 def test_extents_of_one_are_no_indices_and_symbols_stand_first():
     n = Sym("n", 1, None)
     form = ArrayForm.of((Const(1), n, Const(1), Const(6), Const(5)))
-    assert [*form.inners()] == [(6, 5), (5,)]
+    assert inners(form) == [(6, 5), (5,)]
     i, j, k = Axis("i", n), Axis("j", Const(6)), Axis("k", Const(5))
     offset = simplify(i * 30 + j * 5 + k)
     assert index(form, offset, (6, 5)) == (i, j, k)
     assert index(form, offset, (5,)) == (simplify(i * 6 + j), k)
-    assert [*ArrayForm.of((n, Const(3), n)).inners()] == []
-    assert [*ArrayForm.of((Const(1), Const(7))).inners()] == []
+    assert inners(ArrayForm.of((n, Const(3), n))) == []
+    assert inners(ArrayForm.of((Const(1), Const(7)))) == []
 
 
 def test_a_flattened_axis_has_no_index_of_its_own():
@@ -91,6 +96,13 @@ def test_a_part_is_indexed_from_its_own_first_element():
     assert index(form, simplify(i * 64 + j), (64,)) == (i, j)  # counted from there anyway
 
 
+def test_places_of_a_part_lie_in_the_part():
+    """Rows of 4 by 64 of f32[96, 256] as one axis: 256 places are no columns of 64."""
+    form = ArrayForm(shaped(4, 64), shaped(0, 0), shaped(96, 256))
+    assert index(form, Axis("p", Const(256)), (64,)) is None
+    assert index(form, Axis("p", Const(64)), (64,)) == (Const(0), Axis("p", Const(64)))
+
+
 @pytest.mark.parametrize("rank", [2, 3])
 def test_any_indices_name_the_element_at_the_offset(rank):
     """Also where they are not those that it was made from."""
@@ -101,7 +113,7 @@ def test_any_indices_name_the_element_at_the_offset(rank):
         offset = simplify(sum((a * f for a, f in zip(axes, factors)), start=Const(0))
                           + int(RNG.integers(-3, 20)))
         form = ArrayForm.of(shaped(*extents))
-        for inner in form.inners():
+        for inner in inners(form):
             found = index(form, offset, inner)
             if found is None:
                 continue
@@ -118,7 +130,7 @@ def test_a_place_that_may_be_outside_is_counted_from_its_row():
     h, w, i, j = (Axis(n, Const(e)) for n, e in (("h", 14), ("w", 14), ("i", 3), ("j", 3)))
     c = Axis("c", Const(4))
     form = ArrayForm.of(shaped(4, 14, 14))
-    array = ArrayOf("x", form, (14, 14), "nearest")
+    array = ArrayOf("x", form, (14, 14), "constants")
     column = simplify(c * 196 + h * 14 + (w + j - 1))
     assert array.row(column) == ((c, h), simplify(w + j - 1))
     assert array.row(simplify(column + i * 14 - 14)) == (

@@ -1,7 +1,7 @@
 """Where every buffer of one group lives, and the scratch reserved so far."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import ArrayForm, dim_order, layout_from_json, offset_of, row_major
@@ -63,7 +63,9 @@ class Context:
         """``add_scratch`` for the part of a tensor that is in ``local``."""
         dims, shape = self.local[buffer], self.program.shape(buffer)
         order = scratch_order(self.schedule.layouts.get(buffer), len(dims))
-        same: dict[Expr, Expr] = {a: e for a, e in self.values.items() if isinstance(e, Axis)}
+        # a name of a name becomes that, with its own bounds (``expand/prune.py``)
+        same: dict[Expr, Expr] = {a: replace(a, name=e.name) for a, e in self.values.items()
+                                  if isinstance(a, Axis) and isinstance(e, Axis)}
         origins = tuple(substitute(as_expr(dims[d][0]), same) for d in order)
         form = ArrayForm(tuple(as_expr(dims[d][1]) for d in order), origins,
                          tuple(shape[d] for d in order))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 
-from aotc.ir.access import ROUNDED, ArrayForm, ArrayOf
+from aotc.ir.access import ArrayForm, ArrayOf
 from aotc.ir.contents import buffers_in
 from aotc.ir.expr import Const, Expr, axes_of, loads
 from aotc.ir.plan import Contract, Kernel
@@ -35,11 +35,8 @@ def _array_of(buffer: str, form: ArrayForm, places: Sequence[_Place]) -> ArrayOf
     offsets = [(p[0], dict(p[1])) for p in places if p is not None]
     if len(offsets) < len(places):
         return None
-    for inner in form.inners():
-        for rounded in ROUNDED:
-            if all(form.is_clear(e, inner, rounded, narrowed) for e, narrowed in offsets):
-                return ArrayOf(buffer, form, inner, rounded)
-    return None
+    return next((array for array in form.arrays(buffer)
+                 if all(array.is_clear(e, narrowed) for e, narrowed in offsets)), None)
 
 
 def _places(value: object, narrowed: _Narrowed) -> Iterator[tuple[str, _Place]]:
