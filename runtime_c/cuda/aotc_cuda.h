@@ -210,30 +210,23 @@ AOTC_DEVICE void aotc_ldmatrix_x4_trans(uint32_t (&r)[4], const void *row)
                  : "memory");
 }
 
-/* C (16x8, float) += A (16x16, half, by rows) * B (16x8, half, by columns) over a warp.  With
- * g = lane/4 and t = lane%4, a lane holds
+/* C (16x8, float) += A (16x16, by rows) * B (16x8, by columns) over a warp, A and B of f16 or bf16.
+ * With g = lane/4 and t = lane%4, a lane holds
  *     c[0..1] = C[g][2t..2t+1]     c[2..3] = C[g+8][2t..2t+1]
  *     a[0] = A[g][2t..2t+1]        a[1] = A[g+8][2t..2t+1]
  *     a[2] = A[g][2t+8..2t+9]      a[3] = A[g+8][2t+8..2t+9]
  *     b0 = B[2t..2t+1][g]          b1 = B[2t+8..2t+9][g] */
-AOTC_DEVICE void aotc_mma_m16n8k16_f16f32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                          uint32_t b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/* The same of bf16. */
-AOTC_DEVICE void aotc_mma_m16n8k16_bf16f32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                           uint32_t b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
+#define AOTC_MMA_M16N8K16(type) \
+    AOTC_DEVICE void aotc_mma_m16n8k16_##type##f32(float (&c)[4], const uint32_t (&a)[4], \
+                                                   uint32_t b0, uint32_t b1) \
+    { \
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." #type "." #type ".f32 " \
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1)); \
+    }
+AOTC_MMA_M16N8K16(f16)
+AOTC_MMA_M16N8K16(bf16)
 
 #endif
 #endif

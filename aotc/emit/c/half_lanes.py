@@ -15,12 +15,12 @@ from aotc.ir.expr import Cast, Const, Expr, Load, Unary, Where, loads, walk
 if TYPE_CHECKING:
     from aotc.emit.c.vectors import Vectors
 
-_KIND = {HALF: "half", BF16: "bf16"}  # in the names of functions that convert
+KIND = {HALF: "half", BF16: "bf16"}  # in the names of functions that convert
 
 
 def widened(block: "Vectors", e: Cast) -> str:
     """C vector of f32 lanes of ``e``, a Cast of 16 bits, in a Vectors block."""
-    x, kind = e.x, _KIND[e.x.dtype]
+    x, kind = e.x, KIND[e.x.dtype]
     if isinstance(x, Where):  # a choice of conversions: loads convert at no cost
         return block.text(Where(x.cond, *(_as_float(b) for b in (x.a, x.b))))
     if isinstance(x, Cast) and x.x.dtype == "f32":
@@ -46,7 +46,7 @@ def bits(block: "Vectors", e: Expr) -> str | None:
         block.lines += inner.lines
         return block.say.half_splat(text)
     if isinstance(e, Cast) and e.x.dtype == "f32":
-        return block.say.half_narrow(_KIND[e.dtype], block.text(e.x))
+        return block.say.half_narrow(KIND[e.dtype], block.text(e.x))
     if isinstance(e, Where):
         return None
     at = _place(block, e)
@@ -92,7 +92,7 @@ def _result(block: "Vectors", e: Expr) -> str:
 
 def store(say: Dialect, dtype: str, at: str, value: tuple[str, bool], count: str) -> str:
     """C line that stores what ``put`` gave, lanes side by side."""
-    (text, converts), kind = value, _KIND[dtype]
+    (text, converts), kind = value, KIND[dtype]
     if converts:
         return say.half_store_n(kind, at, text, count) if count else say.half_store(kind, at, text)
     return say.half_put_n(at, text, count) if count else say.half_put(at, text)
@@ -100,7 +100,7 @@ def store(say: Dialect, dtype: str, at: str, value: tuple[str, bool], count: str
 
 def as_bits(say: Dialect, dtype: str, value: tuple[str, bool]) -> str:
     """C vector of lanes of bits of what ``put`` gave."""
-    return say.half_narrow(_KIND[dtype], value[0]) if value[1] else value[0]
+    return say.half_narrow(KIND[dtype], value[0]) if value[1] else value[0]
 
 
-__all__ = ["HALVES", "as_bits", "bits", "put", "store", "widened"]
+__all__ = ["HALVES", "KIND", "as_bits", "bits", "put", "store", "widened"]

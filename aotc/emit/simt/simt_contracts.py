@@ -10,6 +10,7 @@ from typing import Any
 
 from jinja2 import Template
 
+from aotc.emit.c.half_lanes import KIND
 from aotc.emit.c.loop_text import indent, loops
 from aotc.emit.c.scalar_writer import ScalarWriter
 from aotc.emit.c.scalars import Names, Scalars
@@ -78,8 +79,8 @@ def contract_lines(c: Contract, env: BlockEnv, names: Names, template: Template,
     single = c.writing.a_fetch is None  # a row whose threads read both operands in place
     text = template.render(
         **c.writing.said, mr=row.tile.mr, nr=row.tile.nr, tm=tm, tn=tn, bk=row.steps,
-        teams=row.shared.teams, operand=row.a, threads=threads, part=c.part // row.steps,
-        base=base, rows=_signed(rows),
+        teams=row.shared.teams, operand=row.a, kind=KIND.get(row.a, ""), threads=threads,
+        part=c.part // row.steps, base=base, rows=_signed(rows),
         row_before=row_before, again=c.again, last_stage=(c.writing.stages or 1) - 1,
         n_lo=c_index(c.n.lo, 0), n_hi=c_index(c.n.hi, 12), kc=_int(kc), taps=_int(simplify(taps)),
         lane=c.n.axis.name, table=_table(c, env, names, row_extents) if not flat else None,

@@ -201,13 +201,20 @@ struct aotc_half {
 aotc_half aotc_to_half(float x);
 float aotc_from_half(aotc_half x);
 
-inline void aotc_store_half4(aotc_shared<aotc_half> to, aotc_f32x4 value)
+/* Four neighbours, each rounded to 16 bits. */
+template <class T>
+void aotc_store_rounded4(aotc_shared<T> to, aotc_f32x4 value, T (*rounded)(float))
 {
     to.require_alignment(8);
-    to[0] = aotc_to_half(value.x);
-    to[1] = aotc_to_half(value.y);
-    to[2] = aotc_to_half(value.z);
-    to[3] = aotc_to_half(value.w);
+    to[0] = rounded(value.x);
+    to[1] = rounded(value.y);
+    to[2] = rounded(value.z);
+    to[3] = rounded(value.w);
+}
+
+inline void aotc_store_half4(aotc_shared<aotc_half> to, aotc_f32x4 value)
+{
+    aotc_store_rounded4(to, value, aotc_to_half);
 }
 
 inline uint32_t aotc_pack_half2(aotc_half lo, aotc_half hi)
@@ -337,11 +344,7 @@ inline float aotc_from_bf16(aotc_bf16 x)
 
 inline void aotc_store_bf164(aotc_shared<aotc_bf16> to, aotc_f32x4 value)
 {
-    to.require_alignment(8);
-    to[0] = aotc_to_bf16(value.x);
-    to[1] = aotc_to_bf16(value.y);
-    to[2] = aotc_to_bf16(value.z);
-    to[3] = aotc_to_bf16(value.w);
+    aotc_store_rounded4(to, value, aotc_to_bf16);
 }
 
 #define aotc_mma_m16n8k16_bf16f32(c, a, b0, b1) \
