@@ -2,15 +2,15 @@
 an array for people to read."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
 from typing import ClassVar
 
-from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, as_expr, rewrite, substitute
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, as_expr, rewrite
 from aotc.ir.indices.polynomial import ONE, Monomial, Poly, cancels, p_add
 from aotc.ir.layout import Layout, LayoutJson, Reorder
-from aotc.ir.simplify import from_poly, linear_in, p_lower, p_upper, same, simplify, to_poly
+from aotc.ir.simplify import from_poly, linear_in, lower, same, simplify, to_poly, upper
 
 WOVEN = 4  # rows that vectors weave into each other
 
@@ -117,23 +117,20 @@ def _atom(a: Expr, d: int, values: Mapping[Expr, Expr] | None) -> bool:
 # window's padding are a little below a stride; none; or all, since those of remainders of axes are
 # no constants.  Other factors become what is in them whole, other constants are rounded down
 ROUNDED = ("constants", "none", "all")
-_ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True)
 class ArrayForm:
     """How the elements of a buffer lie: ``extents``, outermost first.  Of a part of a tensor, as
-    scratch is, ``origins``: the index of its first element along each, in a tensor of ``wholes``
-    (of a whole tensor zeros, and ``extents``)."""
+    scratch is, ``origins``: the index of its first element along each (of a whole tensor zeros)."""
 
     extents: Shape
     origins: Shape
-    wholes: Shape
 
     @staticmethod
     def of(extents: Shape) -> "ArrayForm":
         """Of a whole tensor."""
-        return ArrayForm(extents, (Const(0),) * len(extents), extents)
+        return ArrayForm(extents, (Const(0),) * len(extents))
 
     def arrays(self, buffer: str) -> "Iterator[ArrayOf]":
         """The buffer as arrays of arrays, the finest first: constant extents, all in front of which
@@ -151,7 +148,7 @@ class ArrayForm:
 class ArrayOf:
     """A buffer as an array of arrays of extents ``inner``, by whose indices a kernel's text can
     tell all places in it.  Factors of the strides tell indices apart, ``rounded`` as ``ROUNDED``
-    says."""
+    says; that they lie in their extents, whoever makes one proves: then no others are right."""
 
     BUFFERS: ClassVar[tuple[str, ...]] = ("buffer",)
     buffer: str
@@ -161,72 +158,37 @@ class ArrayOf:
 
     def index(self, offset: Expr) -> tuple[Expr, ...]:
         """Indices of the element at an offset, one more than ``inner`` has extents."""
-        return tuple(simplify(from_poly(p_add(p, o, -1))) for p, o in zip(*self._split(offset)))
+        rest, taken = to_poly(offset), list[Poly]()
+        for origin, stride in zip(self._origins, self._strides):
+            first = {m: c * stride for m, c in origin.items()}
+            taken.append(origin if cancels(rest, first) else {})  # else it is no part of the offset
+            rest = p_add(rest, first) if taken[-1] else rest
+        out: list[Poly] = []
+        for stride in self._strides[:-1]:
+            out.append({m: n for m, c in rest.items() if (n := self._whole(c, stride, m == ONE))})
+            rest = p_add(rest, out[-1], -stride)
+        return tuple(simplify(from_poly(p_add(p, o, -1))) for p, o in zip((*out, rest), taken))
 
     def row(self, offset: Expr) -> tuple[tuple[Expr, ...], Expr]:
         """(indices that lie in their extents whatever they count, elements behind what they name)
         of a place that may be outside of the array, as the first of some lanes is."""
-        index, inside = self.index(offset), [_is_inside(e) for e in self._ends(offset, {})]
-        count = 1 + (inside.index(False) if False in inside else len(inside))
+        index, count = self.index(offset), 1
+        for e, n in zip(index[1:], self.inner):
+            lo, hi = lower(e), upper(e)
+            if lo is None or hi is None or lo < 0 or hi >= n:
+                break
+            count += 1
         rest = sum((e * n for e, n in zip(index[count:], self._strides[count:])), start=as_expr(0))
         return index[:count], simplify(rest)
-
-    def is_clear(self, offset: Expr, narrowed: Mapping[Expr, Expr]) -> bool:
-        """True if ``index`` gives the indices that the offset was made from: they lie in their
-        extents; or as those of a padded window hardly outside, which is true of no others.
-        narrowed: {axis: an expression of the values that it has there}."""
-        own = self._ends(offset, narrowed)
-        if all(map(_is_inside, own)):
-            return True
-        if self.rounded == "all" or not all(map(_is_near, own)) or not self._is_plain(offset):
-            return False
-        others = (replace(self, rounded=how)._ends(offset, narrowed) for how in ("up", *ROUNDED))
-        return all(ends == own for ends in others if all(map(_is_near, ends)))
 
     @cached_property
     def _strides(self) -> tuple[int, ...]:
         """Elements from one index to the next, the last 1."""
         return tuple(prod(self.inner[i:]) for i in range(len(self.inner) + 1))
 
-    def _split(self, offset: Expr) -> tuple[list[Poly], list[Poly]]:
-        """(indices in the whole tensor, what they count from) of an offset: origins that are no
-        part of it are none."""
-        rest, taken = to_poly(offset), list[Poly]()
-        for (origin, _, _), stride in zip(self._dims, self._strides):
-            first = {m: c * stride for m, c in origin.items()}
-            taken.append(origin if cancels(rest, first) else {})
-            rest = p_add(rest, first) if taken[-1] else rest
-        out: list[Poly] = []
-        for stride in self._strides[:-1]:
-            out.append({m: n for m, c in rest.items() if (n := self._whole(c, stride, m == ONE))})
-            rest = p_add(rest, out[-1], -stride)
-        return [*out, rest], taken
-
-    def _whole(self, c: int, stride: int, constant: bool) -> int:
-        """A factor divided by a stride."""
-        if self.rounded == "all" or self.rounded == "constants" and constant:
-            return (2 * c + stride - 1) // (2 * stride)
-        if constant:
-            return (c + (stride - 1) * (self.rounded == "up")) // stride
-        return abs(c) // stride * (1 if c > 0 else -1)
-
-    def _ends(self, offset: Expr, narrowed: Mapping[Expr, Expr]) -> list[tuple[int, int, int]]:
-        """(least, largest, extent) of the indices behind the first: of those that count from an
-        origin in the whole tensor."""
-        out, taken = self._split(offset)
-        if narrowed:
-            out = [to_poly(substitute(from_poly(p), narrowed)) for p in out]
-        found = []
-        for p, origin, (_, part, whole) in zip(out[1:], taken[1:], self._dims[1:]):
-            lo, hi = p_lower(p), p_upper(p)
-            found.append((-_ENDLESS if lo is None else lo, _ENDLESS if hi is None else hi,
-                          whole if origin else part))
-        return found
-
     @cached_property
-    def _dims(self) -> tuple[tuple[Poly, int, int], ...]:
-        """(origin, extent of the part, of the whole) along each index; 0 for extents that are no
-        constants, and of the first, which stands for all dimensions in front of ``inner``."""
+    def _origins(self) -> tuple[Poly, ...]:
+        """The indices of the first element, all dimensions in front of ``inner`` as one."""
         extents, origins = self.form.extents, [to_poly(o) for o in self.form.origins]
         inside = [d for d, n in enumerate(extents) if n != Const(1)][-len(self.inner):]
         first, stride = dict[Monomial, int](), 1
@@ -235,30 +197,10 @@ class ArrayOf:
             if not isinstance(n, Const):
                 break
             stride *= n.value
-        return (first, 0, 0), *((origins[d], _known(extents[d]), _known(self.form.wholes[d]))
-                                for d in inside)
+        return first, *(origins[d] for d in inside)
 
-    def _is_plain(self, offset: Expr) -> bool:
-        """True if every factor of an axis is of one index: of whole strides, or far from one."""
-        for m, c in to_poly(offset).items():
-            for stride in self._strides[:-1] if m != ONE else ():
-                c = abs(c) % stride
-                if 2 * c >= stride:
-                    return False
-        return True
-
-
-def _known(extent: Expr) -> int:
-    """An extent, 0 if it is no constant."""
-    return int(extent.value) if isinstance(extent, Const) else 0
-
-
-def _is_inside(ends: tuple[int, int, int]) -> bool:
-    lo, hi, extent = ends
-    return lo >= 0 and hi < extent
-
-
-def _is_near(ends: tuple[int, int, int]) -> bool:
-    """True for an index that lies outside of its extent by less than half of it, if at all."""
-    lo, hi, n = ends
-    return -(n // 2) <= lo < n and 0 <= hi < n + n // 2
+    def _whole(self, c: int, stride: int, constant: bool) -> int:
+        """A factor divided by a stride."""
+        if self.rounded == "all" or self.rounded == "constants" and constant:
+            return (2 * c + stride - 1) // (2 * stride)
+        return c // stride if constant else abs(c) // stride * (1 if c > 0 else -1)

@@ -61,14 +61,13 @@ class Context:
 
     def add_local(self, buffer: str, elements: Size) -> str:
         """``add_scratch`` for the part of a tensor that is in ``local``."""
-        dims, shape = self.local[buffer], self.program.shape(buffer)
+        dims = self.local[buffer]
         order = scratch_order(self.schedule.layouts.get(buffer), len(dims))
         # a name of a name becomes that, with its own bounds (``expand/prune.py``)
         same: dict[Expr, Expr] = {a: replace(a, name=e.name) for a, e in self.values.items()
                                   if isinstance(a, Axis) and isinstance(e, Axis)}
         origins = tuple(substitute(as_expr(dims[d][0]), same) for d in order)
-        form = ArrayForm(tuple(as_expr(dims[d][1]) for d in order), origins,
-                         tuple(shape[d] for d in order))
+        form = ArrayForm(tuple(as_expr(dims[d][1]) for d in order), origins)
         return self.add_scratch(buffer, self.program.dtype(buffer), elements, form)
 
     def add_scratch(self, name: str, dtype: str, elements: Size,

@@ -5,14 +5,16 @@ from dataclasses import fields, is_dataclass, replace
 
 from aotc.ir.access import ArrayForm, ArrayOf
 from aotc.ir.contents import buffers_in
-from aotc.ir.expr import Const, Expr, axes_of, loads
+from aotc.ir.expr import Const, Expr, compare
 from aotc.ir.plan import Contract, Kernel
-from aotc.ir.simplify import lower, simplify, upper
-from aotc.ir.statements import Box, For, Prefetch, Put
-from aotc.ir.tile_statements import Expand, Pack, RowTable
+from aotc.ir.read_boxes import Facts, conditions, guarded_loads
+from aotc.ir.simplify import proves, simplify
+from aotc.ir.statements import TILE, Body, Box, For, If, Let, Prefetch, Put, Range, Stmt
+from aotc.ir.tile_statements import Expand, Pack, Point, RowTable, Tile, Vector
+from aotc.oracle.points import How
+from aotc.oracle.prove import Scope, never_negative
 
-_Narrowed = tuple[tuple[Expr, Expr], ...]  # (axis, an expression of the values that it has)
-_Place = tuple[Expr, _Narrowed] | None
+_Place = tuple[Expr | None, Scope, Facts]  # offset (None: the buffer is taken as a row), where
 
 
 def with_arrays(kernel: Kernel, forms: Mapping[str, ArrayForm]) -> Kernel:
@@ -23,64 +25,113 @@ def with_arrays(kernel: Kernel, forms: Mapping[str, ArrayForm]) -> Kernel:
         return kernel
     own = {} if kernel.threads else {s.name: s.form for s in kernel.scratch if s.form is not None}
     known = {**{b: forms[b] for b in (*kernel.reads, *kernel.writes) if b in forms}, **own}
-    used: dict[str, dict[_Place, None]] = {}
-    for buffer, place in _places(kernel.body, ()):
-        used.setdefault(buffer, {})[place] = None
-    found = (_array_of(b, known[b], [*places]) for b, places in used.items() if b in known)
+    known = {b: form for b, form in known.items() if any(form.arrays(b))}
+    used: dict[str, dict[_Place, None]] = {b: {} for b in known}
+    tiles = Scope({TILE: ("range", Const(0), simplify(kernel.tiles - 1))})
+    for buffer, place in _places(kernel.body, tiles, ()):
+        if buffer in used:
+            used[buffer][place] = None
+    proved: dict[object, bool] = {}
+    found = (next((a for a in known[b].arrays(b)
+                   if all(has_indices(a, *p, proved) for p in places)), None)
+             for b, places in used.items() if places)
     return replace(kernel, arrays=tuple(a for a in found if a is not None))
 
 
-def _array_of(buffer: str, form: ArrayForm, places: Sequence[_Place]) -> ArrayOf | None:
-    """The finest array whose indices tell all these places; None if there is none."""
-    offsets = [(p[0], dict(p[1])) for p in places if p is not None]
-    if len(offsets) < len(places):
-        return None
-    return next((array for array in form.arrays(buffer)
-                 if all(array.is_clear(e, narrowed) for e, narrowed in offsets)), None)
+def has_indices(array: ArrayOf, offset: Expr | None, scope: Scope, facts: Facts,
+                 proved: dict[object, bool]) -> bool:
+    """True if the indices of a place are proved to lie in their extents.  proved: the answers of
+    one kernel's proofs, which many places and arrays ask for."""
+    if offset is None:
+        return False
+    for e, n in zip(array.index(offset)[1:], array.inner):
+        for gap in (e, simplify(n - 1 - e)):
+            key = gap, scope, facts
+            if key not in proved:
+                proved[key] = proves(compare("ge", gap, 0)) or never_negative(gap, scope, facts)
+            if not proved[key]:
+                return False
+    return True
 
 
-def _places(value: object, narrowed: _Narrowed) -> Iterator[tuple[str, _Place]]:
-    """(buffer, place) of what statements touch; None where they take the buffer as a row.
-    narrowed: axes by the values that they have in the loops around."""
+def _places(value: object, scope: Scope, facts: Facts) -> Iterator[tuple[str, _Place]]:
+    """(buffer, place) of what statements touch.  facts: index expressions that are >= 0."""
     if isinstance(value, Expr):
-        for load in loads(value):
-            yield load.buffer, _at(load.index[0], narrowed) if len(load.index) == 1 else None
+        for load, known in guarded_loads(value, facts):
+            yield load.buffer, (load.index[0] if len(load.index) == 1 else None, scope, known)
     elif isinstance(value, tuple):
+        if value and isinstance(value[0], Stmt):
+            yield from _in_order(value, scope, facts)
+            return
         for v in value:
-            yield from _places(v, narrowed)
+            yield from _places(v, scope, facts)
     elif isinstance(value, Contract):  # written by a template
-        yield from ((b, None) for b in buffers_in(value))
-    elif isinstance(value, For):
-        yield from _places((value.lo, value.hi), narrowed)
-        yield from _places(value.body, (*narrowed, *_values(value, value.step)))
-        yield from _places(value.rest, (*narrowed, *_values(value, 1)))
+        yield from ((b, (None, scope, facts)) for b in buffers_in(value))
     elif is_dataclass(value) and not isinstance(value, type):
-        if isinstance(value, (Put, Box, RowTable)) or isinstance(
-                value, Prefetch) and not value.beyond:
-            yield value.buffer, _at(value.offset, narrowed)
-        elif isinstance(value, (Pack, Expand)):
-            yield from ((value.source, _at(value.offset, narrowed)), (value.to, None))
-        if isinstance(value, RowTable) and value.outside:
-            yield value.outside, None
+        for buffer, offset in _touched(value):
+            known = facts + conditions(value.guard, True) if isinstance(
+                value, RowTable) and value.guard is not None else facts
+            yield buffer, (offset, _inside(value, scope), known)
+        yield from _in_parts(value, _inside(value, scope), facts)
+
+
+def _in_order(body: Body, scope: Scope, facts: Facts) -> Iterator[tuple[str, _Place]]:
+    """Of statements, of which names are known to those behind them."""
+    for s in body:
+        yield from _places(s, scope, facts)
+        if isinstance(s, Let):
+            scope = scope.inside({s.var: ("value", s.value)})
+
+
+def _in_parts(value: object, scope: Scope, facts: Facts) -> Iterator[tuple[str, _Place]]:
+    """Of all that a statement holds, by the conditions under which it is done."""
+    if isinstance(value, If):
+        yield from _places(value.cond, scope, facts)
+        for body, holds in ((value.body, True), (value.other, False)):
+            yield from _places(body, scope, facts + conditions(value.cond, holds))
+    elif isinstance(value, Point):
+        for cond, box in value.ways:
+            known = () if cond is None else conditions(cond, True)
+            yield from _places(box, scope, facts + known)
+    elif isinstance(value, For):
+        yield from _places((value.lo, value.hi), scope, facts)
+        yield from _places(value.body, scope, facts)
+        yield from _places(value.rest, scope.inside(_range(value, 1)), facts)
+    elif is_dataclass(value):
         for f in fields(value):
-            yield from _places(getattr(value, f.name), narrowed)
+            yield from _places(getattr(value, f.name), scope, facts)
 
 
-def _values(loop: For, step: int) -> _Narrowed:
-    """The axis of a loop, and what it is from the first value to that where the last whole step
-    begins; nothing if that is not known."""
-    first, top = max(lower(loop.lo) or 0, 0), upper(loop.hi)
+def _touched(value: object) -> Sequence[tuple[str, Expr | None]]:
+    """(buffer, offset) of what a statement or a part of one touches by itself."""
+    if isinstance(value, RowTable):
+        return [(value.buffer, value.offset), (value.outside, None)]
+    if isinstance(value, (Put, Box)) or isinstance(value, Prefetch) and not value.beyond:
+        return [(value.buffer, value.offset)]
+    if isinstance(value, (Pack, Expand)):
+        return [(value.source, value.offset), (value.to, None)]
+    if isinstance(value, Tile):
+        return [(b.buffer, simplify(b.offset + value.first)) for b in value.rows]
+    return ()
+
+
+def _inside(value: object, scope: Scope) -> Scope:
+    """What is bound inside of a statement."""
+    if isinstance(value, For):
+        return scope.inside(_range(value, value.step))
+    if isinstance(value, Vector):
+        return scope.inside({value.axis: ("value", value.first)})
+    for f in fields(value) if is_dataclass(value) and not isinstance(value, For) else ():
+        ranges = getattr(value, f.name)
+        if isinstance(ranges, tuple) and ranges and isinstance(ranges[0], Range):
+            scope = scope.inside({r.axis: ("range", r.lo, simplify(r.hi - 1)) for r in ranges})
+    return scope
+
+
+def _range(loop: For, step: int) -> dict[Expr, How]:
+    """The axis of a loop, up to where its last step begins."""
     whole = step == 1 or bool(loop.rest) or simplify((loop.hi - loop.lo) % step) == Const(0)
-    if top is None or not whole or top - step < first:
-        return ()
-    return ((loop.axis, simplify(replace(
-        loop.axis, extent=Const(top - step - first + 1)) + first)),)
+    return {loop.axis: ("range", loop.lo, simplify(loop.hi - (step if whole else 1)))}
 
 
-def _at(offset: Expr, narrowed: _Narrowed) -> _Place:
-    """An offset, with the values of its axes."""
-    own = {*axes_of(offset)}
-    return offset, tuple((a, e) for a, e in dict(narrowed).items() if a in own)
-
-
-__all__ = ["with_arrays"]
+__all__ = ["has_indices", "with_arrays"]

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from aotc.ir.access import ArrayForm, ArrayOf, offset_of, row_major
-from aotc.ir.expr import Axis, Const, Sym, as_expr, substitute
+from aotc.ir.expr import Axis, Const, Sym, as_expr, maximum, substitute
 from aotc.ir.simplify import simplify
+from aotc.oracle.prove import Scope
+from aotc.sched.lowering.kernel_arrays import has_indices
 
 RNG = np.random.default_rng()
 
@@ -28,10 +30,12 @@ def inners(form):
     return list(dict.fromkeys(a.inner for a in form.arrays("x")))
 
 
-def index(form, offset, inner):
-    """The clear indices of an offset, by the first rounding that has some; None if none has."""
+def index(form, offset, inner, names=(), facts=()):
+    """The indices of an offset that are proved to lie in their extents; None if there are none.
+    names: {Axis: how it is bound}; facts: expressions that are >= 0."""
+    scope = Scope(dict(names))
     return next((a.index(offset) for a in form.arrays("x")
-                 if a.inner == inner and a.is_clear(offset, {})), None)
+                 if a.inner == inner and has_indices(a, offset, scope, facts, {})), None)
 
 
 def axes_of(extents):
@@ -70,37 +74,56 @@ def test_a_flattened_axis_has_no_index_of_its_own():
         assert index(form, simplify(pixel * 8 + c), (8,)) == (pixel, c)
 
 
-def test_windows_reach_over_the_edge_by_their_padding():
+def test_a_padded_window_has_indices_where_its_guard_holds():
     h, w, i, j = (Axis(n, Const(e)) for n, e in (("h", 14), ("w", 14), ("i", 3), ("j", 3)))
-    offset = simplify((h + i - 1) * 14 + (w + j - 1))
-    found = index(ArrayForm.of(shaped(14, 14)), offset, (14,))
-    assert found == (simplify(h + i - 1), simplify(w + j - 1))
+    row, column = simplify(h + i - 1), simplify(w + j - 1)
+    offset, form = simplify(row * 14 + column), ArrayForm.of(shaped(14, 14))
+    assert index(form, offset, (14,), facts=(column, simplify(13 - column))) == (row, column)
+    assert index(form, offset, (14,)) is None
 
 
-def test_what_could_be_two_elements_is_none():
-    """Columns 32.. of 48 are not those 16 before the next row's; which, the axis's extent tells."""
-    form, m = ArrayForm.of(shaped(9, 48)), Axis("m", Const(9))
-    short, long = Axis("c", Const(8)), Axis("c", Const(20))
-    assert index(form, simplify(m * 48 + short + 32), (48,)) == (m, simplify(short + 32))
-    assert index(form, simplify(m * 48 + long + 32), (48,)) is None
+def test_a_step_of_several_columns_is_within_the_row_that_loops_leave_it():
+    """Columns 32.. of 48 are not those 16 before the next row's: which, their loop tells."""
+    form, m, c = ArrayForm.of(shaped(9, 48)), Axis("m", Const(9)), Axis("c", Const(48))
+    offset = simplify(m * 48 + c + 32)
+    assert index(form, offset, (48,)) is None
+    short = {c: ("range", Const(0), Const(8))}
+    assert index(form, offset, (48,), short) == (m, simplify(c + 32))
 
 
 def test_a_part_is_indexed_from_its_own_first_element():
     """Rows m_lo.. and columns tile*64.. of f32[96, 256], 12 by 64 of them in scratch."""
     tile, m_lo = Axis("tile", Const(4)), Axis("m_lo", Const(96))
     m, n = Axis("m", Const(96)), Axis("n", Const(256))
-    form = ArrayForm(shaped(12, 64), (m_lo, simplify(tile * 64)), shaped(96, 256))
+    form = ArrayForm(shaped(12, 64), (m_lo, simplify(tile * 64)))
     offset = simplify((m - m_lo) * 64 + (n - tile * 64))
-    assert index(form, offset, (64,)) == (simplify(m - m_lo), simplify(n - tile * 64))
+    columns = {n: ("range", simplify(tile * 64), simplify(tile * 64 + 63))}
+    assert index(form, offset, (64,), columns) == (simplify(m - m_lo), simplify(n - tile * 64))
+    assert index(form, offset, (64,)) is None  # all of the tensor's columns are not there
     i, j = Axis("i", Const(12)), Axis("j", Const(64))
     assert index(form, simplify(i * 64 + j), (64,)) == (i, j)  # counted from there anyway
 
 
-def test_places_of_a_part_lie_in_the_part():
-    """Rows of 4 by 64 of f32[96, 256] as one axis: 256 places are no columns of 64."""
-    form = ArrayForm(shaped(4, 64), shaped(0, 0), shaped(96, 256))
-    assert index(form, Axis("p", Const(256)), (64,)) is None
-    assert index(form, Axis("p", Const(64)), (64,)) == (Const(0), Axis("p", Const(64)))
+def test_joined_parts_have_no_index_in_a_part():
+    """Channels 128.. of a concatenation, of which a work item has 64 from c_lo on: 128 elements are
+    as well two rows."""
+    c_lo, c, p = Axis("c_lo", Const(256)), Axis("c", Const(128)), Axis("p", Const(9))
+    form = ArrayForm(shaped(9, 64), (Const(0), c_lo))
+    offset = simplify(p * 64 + c + 128 - c_lo)
+    there = {c: ("range", maximum(c_lo - 128, Const(0)), simplify(c_lo - 65))}
+    assert index(form, offset, (64,), there) is None
+
+
+def test_a_place_that_may_be_outside_is_counted_from_its_row():
+    """Lanes of a padded window begin at column -1: no index, but elements before the row's."""
+    h, w, i, j = (Axis(n, Const(e)) for n, e in (("h", 14), ("w", 14), ("i", 3), ("j", 3)))
+    c = Axis("c", Const(4))
+    array = ArrayOf("x", ArrayForm.of(shaped(4, 14, 14)), (14, 14), "constants")
+    column = simplify(c * 196 + h * 14 + (w + j - 1))
+    assert array.row(column) == ((c, h), simplify(w + j - 1))
+    assert array.row(simplify(column + i * 14 - 14)) == (
+        (c,), simplify((h + i - 1) * 14 + (w + j - 1)))
+    assert array.row(simplify(c * 196 + h * 14 + w)) == ((c, h, w), Const(0))
 
 
 @pytest.mark.parametrize("rank", [2, 3])
@@ -122,17 +145,4 @@ def test_any_indices_name_the_element_at_the_offset(rank):
                 known = dict(zip(axes, at))
                 indices = [value(e, known) for e in found]
                 assert sum(i * s for i, s in zip(indices, strides)) == value(offset, known)
-                assert all(-(n // 2) <= i < n + n // 2 for i, n in zip(indices[1:], inner))
-
-
-def test_a_place_that_may_be_outside_is_counted_from_its_row():
-    """Lanes of a padded window begin at column -1: no index, but elements before the row's."""
-    h, w, i, j = (Axis(n, Const(e)) for n, e in (("h", 14), ("w", 14), ("i", 3), ("j", 3)))
-    c = Axis("c", Const(4))
-    form = ArrayForm.of(shaped(4, 14, 14))
-    array = ArrayOf("x", form, (14, 14), "constants")
-    column = simplify(c * 196 + h * 14 + (w + j - 1))
-    assert array.row(column) == ((c, h), simplify(w + j - 1))
-    assert array.row(simplify(column + i * 14 - 14)) == (
-        (c,), simplify((h + i - 1) * 14 + (w + j - 1)))
-    assert array.row(simplify(c * 196 + h * 14 + w)) == ((c, h, w), Const(0))
+                assert all(0 <= i < n for i, n in zip(indices[1:], inner))
