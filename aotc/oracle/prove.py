@@ -148,6 +148,8 @@ def _sign(p: Poly, atom: Expr) -> int | None:
     own whose other factors are not negative; else None."""
     signs = set()
     for mono, c in p.items():
+        if any(a != atom and contains(a, atom) for a in mono):
+            return None
         if atom in mono:
             rest = drop(mono, atom)
             if atom in rest or not _not_negative(rest):
@@ -332,7 +334,15 @@ class _Proof:
         sign = _sign(p, a)
 
         def swap(e: Expr, *more: Expr) -> bool:
+            """For ``a`` where it is ``e``."""
             return self.holds(_put(p, a, e), _known(*(substitute(f, {a: e}) for f in facts), *more))
+
+        def bound(e: Expr) -> bool:
+            """For ``e`` on that side of ``a`` on which ``p`` is smaller: of it holds what facts say
+            of ``a`` only if they grow as ``p`` falls."""
+            return self.holds(_put(p, a, e), _known(
+                *(substitute(f, {a: e}) if _sign(to_poly(f), a) == -(sign or 0) else f
+                  for f in facts)))
 
         if isinstance(a, Where):
             return (swap(a.a, *conditions(a.cond, True)) and swap(a.b, *conditions(a.cond, False)))
@@ -343,16 +353,16 @@ class _Proof:
         if not isinstance(a, Binary):
             return False
         if a.op in ("min", "max"):
-            if sign == (1 if a.op == "max" else -1) and (swap(a.a) or swap(a.b)):
+            if sign == (1 if a.op == "max" else -1) and (bound(a.a) or bound(a.b)):
                 return True
             gap = a.b - a.a if a.op == "min" else a.a - a.b
             return swap(a.a, gap) and swap(a.b, -gap)
         if a.op == "checked":  # the index, or 0 and a fault
-            return (sign == 1 and swap(Const(0))
-                    or sign == -1 and _at_least(a.b, 1) and swap(a.b - 1)
+            return (sign == 1 and bound(Const(0))
+                    or sign == -1 and _at_least(a.b, 1) and bound(a.b - 1)
                     or swap(a.a, a.a, a.b - a.a - 1) and swap(Const(0)))
         if a.op == "mod" and _at_least(a.b, 1):
-            return (sign is not None and swap(Const(0) if sign > 0 else a.b - 1)
+            return (sign is not None and bound(Const(0) if sign > 0 else a.b - 1)
                     or swap(a.a - Binary("floordiv", a.a, a.b) * a.b))
         if a.op == "floordiv" and _at_least(a.b, 1):
             return self.divided(p, a, sign, leaf, ends, facts)
