@@ -17,23 +17,15 @@ from functools import partial
 from math import exp, log
 from pathlib import Path
 
-from aotc.sched.instances.batch import Batch, choose_batch, planned
-from aotc.sched.instances.cluster import Cluster, ComputeUnit, cluster_of
+from aotc.sched.instances.cluster import Cluster, ComputeUnit
 from aotc.sched.instances.decide_instances import decide_instances, decide_parts
 from aotc.sched.instances.grouping import BY_COST, PAPER, Rules
 from aotc.sched.instances.spill import Lifetime, spilled
-from aotc.sched.instances.steps import (
-    INPUTS,
-    OUTPUTS,
-    RESULTS,
-    layer_by_layer,
-    seconds,
-    steps_of_plan,
-    task_times,
-    traffic,
-)
+from aotc.sched.instances.steps import INPUTS, OUTPUTS, RESULTS, seconds, steps_of_plan
 from aotc.target.base import Machine, Memory
 from aotc.target.dsa import STCP920_DEVICE
+from benchmarks.graphturbo_batch import Batch, choose_batch, planned
+from benchmarks.graphturbo_graphs import cluster_of
 from benchmarks.graphturbo_models import CONFIGURATIONS, zoo
 from benchmarks.graphturbo_tables import (
     OUR_ROWS,
@@ -46,6 +38,7 @@ from benchmarks.graphturbo_tables import (
     order_quality,
     table,
 )
+from benchmarks.graphturbo_times import layer_by_layer, task_times, traffic
 
 SPEEDUP = 7.97  # published, of ResNet-50 over TVM
 VECTOR, CORE = 1 / 8, 1 / 64  # assumed: flop/s of the vector engine and core, of the matrix engine

@@ -16,7 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.sched.instances.from_program import from_program
-from aotc.sched.instances.tensor_graph import Graph, batched
+from aotc.sched.instances.tensor_graph import Graph
+from benchmarks.graphturbo_graphs import batched
 from benchmarks.models import case
 
 STORED = {"f32": 2}  # assumed: tensors and weights are stored in half precision

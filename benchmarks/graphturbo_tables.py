@@ -6,22 +6,22 @@ Each function decides and predicts with what it is given and returns Markdown.
 import random
 from collections.abc import Sequence
 
-from aotc.sched.instances.batch import Batch, ranges
 from aotc.sched.instances.cluster import Cluster
 from aotc.sched.instances.decide_instances import decide_instances
 from aotc.sched.instances.grouping import BY_COST, PAPER, Rules
 from aotc.sched.instances.instance_order import Tasks, exact, orders, peak_live
 from aotc.sched.instances.spill import LARGEST, LONGEST, Lifetime, spilled
-from aotc.sched.instances.steps import (
-    WEIGHTS,
+from aotc.sched.instances.steps import WEIGHTS, seconds, steps_of_plan
+from aotc.sched.instances.tensor_graph import Graph
+from benchmarks.graphturbo_batch import Batch, ranges
+from benchmarks.graphturbo_times import (
     layer_by_layer,
-    seconds,
-    steps_of_plan,
+    prefetched,
+    scheduled,
+    serial,
     task_times,
     traffic,
 )
-from aotc.sched.instances.task_times import prefetched, scheduled, serial
-from aotc.sched.instances.tensor_graph import Graph
 
 # Table 1, BERT-128: batch, iterations, batches per cluster, sentences/s, ms
 TVM_ROWS = ((8, 1, 2, 138, 6.79), (16, 1, 4, 512, 9.48), (32, 2, 4, 512, 18.96),

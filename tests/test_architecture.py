@@ -254,7 +254,6 @@ NUMBERS = {
     "sched/instances/decide_instances.py": dict.fromkeys(
         ("FIRST_CUTS", "HELD_BACK"), TRIES),
     "sched/instances/instance_order.py": {"EXACT_NODES": BOUND, "EXACT_STATES": BOUND},
-    "sched/instances/batch.py": {"PERIOD": BOUND},
     "sched/instances/segments.py": {"SHARES": TRIES},
     "sched/instances/split.py": dict.fromkeys(
         ("CORES_FIRST", "FIRST_TRIED"), TRIES),

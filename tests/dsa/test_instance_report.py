@@ -7,9 +7,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.sched.instances.decide_instances import decide_instances
-from aotc.sched.instances.tensor_graph import batched
 from aotc.sched.report.instance_report import plan_data
 from aotc.tools.show import show_stage
+from benchmarks.graphturbo_graphs import batched
 from tests.helpers.instances import CLUSTER, network
 
 

@@ -1,10 +1,11 @@
 """Small graphs and a cluster for tests of instances."""
 
-from aotc.sched.instances.cluster import ComputeUnit, cluster_of
+from aotc.sched.instances.cluster import ComputeUnit
 from aotc.sched.instances.instances import SubGraph
 from aotc.sched.instances.split import SplitInfo
-from aotc.sched.instances.tensor_graph import INPUT, Graph, Node, Read, along, whole
+from aotc.sched.instances.tensor_graph import INPUT, Graph, Node, Read, whole
 from aotc.target.base import Machine, Memory
+from benchmarks.graphturbo_graphs import along, cluster_of
 
 KIB = 1024
 UNITS = (ComputeUnit("matrix", 2e12, ("contraction", "dot")),

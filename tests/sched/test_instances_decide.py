@@ -9,23 +9,16 @@ from onnx import TensorProto, helper, numpy_helper
 from aotc.ir.read_boxes import read_intervals
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
-from aotc.sched.instances.batch import choose_batch, planned
 from aotc.sched.instances.decide_instances import decide_instances, decide_parts
 from aotc.sched.instances.from_program import from_program
 from aotc.sched.instances.grouping import PAPER, Rules
 from aotc.sched.instances.instances import SubGraph
 from aotc.sched.instances.split import SplitInfo
-from aotc.sched.instances.steps import layer_by_layer, seconds, steps_of_plan, task_times, traffic
-from aotc.sched.instances.tensor_graph import (
-    INPUT,
-    Graph,
-    Node,
-    batched,
-    overlap,
-    region,
-    regions,
-    volume,
-)
+from aotc.sched.instances.steps import seconds, steps_of_plan
+from aotc.sched.instances.tensor_graph import INPUT, Graph, Node, overlap, region, regions, volume
+from benchmarks.graphturbo_batch import choose_batch, planned
+from benchmarks.graphturbo_graphs import batched
+from benchmarks.graphturbo_times import layer_by_layer, task_times, traffic
 from tests.helpers.instances import CLUSTER, image, network
 
 

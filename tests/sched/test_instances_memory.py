@@ -8,7 +8,7 @@ from aotc.sched.instances.binding import bind_instances, carried, plain
 from aotc.sched.instances.instances import instances
 from aotc.sched.instances.moves import CONCAT, COPY, REDISTRIBUTE, moves
 from aotc.sched.instances.spill import LARGEST, Lifetime, placed, spilled
-from aotc.sched.instances.task_times import Task, prefetched, scheduled, serial
+from benchmarks.graphturbo_times import Task, prefetched, scheduled, serial
 from tests.helpers.instances import network, split_stages
 
 

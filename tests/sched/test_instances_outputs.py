@@ -4,26 +4,26 @@ from dataclasses import replace
 
 import pytest
 
-from aotc.sched.instances.batch import planned, ranges
 from aotc.sched.instances.cost import Judge
 from aotc.sched.instances.decide_instances import decide_instances, decide_parts
 from aotc.sched.instances.grouping import Partition, Rules, group
 from aotc.sched.instances.instances import SubGraph
 from aotc.sched.instances.split import SplitInfo, best_split, outs_of, shares
-from aotc.sched.instances.steps import OUTPUTS, seconds, steps_of_plan, traffic
+from aotc.sched.instances.steps import OUTPUTS, seconds, steps_of_plan
 from aotc.sched.instances.tensor_graph import (
     INPUT,
     Graph,
     Node,
     Read,
-    along,
-    batched,
     followed,
     overlap,
     regions,
     volume,
     whole,
 )
+from benchmarks.graphturbo_batch import planned, ranges
+from benchmarks.graphturbo_graphs import along, batched
+from benchmarks.graphturbo_times import traffic
 from tests.helpers.instances import CLUSTER, image, same
 
 LARGE, SMALL = (1, 16, 64, 64), (1, 16, 32, 32)

@@ -12,16 +12,8 @@ from aotc.sched.instances.split import (
     pieces_of,
     split_info,
 )
-from aotc.sched.instances.tensor_graph import (
-    INPUT,
-    Graph,
-    Node,
-    Read,
-    along,
-    regions,
-    volume,
-    whole,
-)
+from aotc.sched.instances.tensor_graph import INPUT, Graph, Node, Read, regions, volume, whole
+from benchmarks.graphturbo_graphs import along
 from tests.helpers.instances import CLUSTER, KIB, STAGES, image, network, same, stage
 
 BUDGET = 512 * KIB

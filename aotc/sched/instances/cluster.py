@@ -1,9 +1,8 @@
 """What one cluster of cores offers to the deciders of instances, read off a Machine."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aotc.target.base import Machine, Memory
+from aotc.target.base import Memory
 
 
 @dataclass(frozen=True)
@@ -69,10 +68,6 @@ class Cluster:
         """Seconds of them that the engine is busy, where others wait for the first bytes."""
         return size / self.bandwidth(level)
 
-    def mover(self, level: int) -> str:
-        """The engine that moves data between memory ``level`` and the next one in."""
-        return self.movers[len(self.outer) - level]
-
     def unit(self, kind: str) -> ComputeUnit:
         """The engine for computes of a category."""
         for e in self.units:
@@ -85,16 +80,3 @@ class Cluster:
         take on so many of the cores (None: all)."""
         n = self.cores if cores is None else cores
         return max(flops / self.unit(kind).flops, size / self.near.bandwidth) / n
-
-
-def cluster_of(machine: Machine, cores: int, clusters: int, units: tuple[ComputeUnit, ...],
-               movers: tuple[str, ...], **more: float) -> Cluster:
-    """The Cluster of a machine whose scratch is a core's own memory.  more: other fields of a
-    Cluster.  ValueError if there is not one mover per memory further out."""
-    outer = machine.memories[:machine.depth][::-1]
-    if len(movers) != len(outer):
-        raise ValueError(f"{len(outer)} memories further out than {machine.near.name} need as many "
-                         f"engines that move data, not {len(movers)}")
-    fields: Mapping[str, object] = {"launch": machine.launch, **more}
-    return Cluster(machine.near, outer, cores, clusters, units, movers,
-                   **fields)  # type: ignore[arg-type]

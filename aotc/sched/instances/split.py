@@ -143,17 +143,14 @@ def middle(shape: Sequence[int], cuts: Sequence[tuple[int, int]]) -> Box:
     return tuple(box)
 
 
-def split_info(graph: Graph, members: Members, budget: int) -> tuple[SplitInfo, ...]:
+def split_info(graph: Graph, members: Members, budget: int,
+               outer: tuple[tuple[int, int], ...] = (),
+               tried: Callable[[int], Sequence[int]] | None = None) -> tuple[SplitInfo, ...]:
     """One SplitInfo per dimension of the output that can be split to fit ``budget``; () if none.
 
     The pieces tried are those that divide the extent, fewest first (Algorithm 1, with what is
-    split and whether a tensor shrinks taken from region analysis)."""
-    return _split_info(graph, members, budget, ())
-
-
-def _split_info(graph: Graph, members: Members, budget: int, outer: tuple[tuple[int, int], ...],
-                tried: Callable[[int], Sequence[int]] | None = None) -> tuple[SplitInfo, ...]:
-    """``split_info`` with the cuts ``outer`` made before.  tried: extent -> numbers of pieces."""
+    split and whether a tensor shrinks taken from region analysis).  outer: cuts made before;
+    tried: extent -> numbers of pieces."""
     tried = tried or _tried
     found = []
     shape = graph.node[members[-1]].shape
@@ -203,7 +200,7 @@ def best_split(graph: Graph, members: Members, budget: int) -> SplitInfo:
     outer: tuple[tuple[int, int], ...] = ()
     shape = graph.node[members[-1]].shape
     for d, extent in enumerate(shape, 1):
-        found = choose_split(_split_info(graph, members, budget, outer))
+        found = choose_split(split_info(graph, members, budget, outer))
         if found is not None:
             return found
         if extent > 1:
@@ -221,7 +218,7 @@ def two_cuts(graph: Graph, members: Members, budget: int, least: float, first: i
     for d, n in enumerate(shape, 1) if first is None else ((first, shape[first - 1]),):
         pieces = [v for v in range(1, n + 1) if n % v == 0 and v >= min(least, n)]
         for v in pieces[:FIRST_TRIED] if n > 1 or first else ():
-            found += _split_info(graph, members, budget, ((d, v),), _uneven)
+            found += split_info(graph, members, budget, ((d, v),), _uneven)
     return tuple(found)
 
 

@@ -9,8 +9,8 @@
 A node without reads whose kind is ``INPUT`` comes from the caller.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
@@ -49,11 +49,6 @@ class Window:
     def dimension(self) -> int | None:
         """The reader's dimension that alone moves it, None if there is no such one."""
         return self.terms[0][0] if len(self.terms) == 1 else None
-
-
-def along(dimension: int, step: int = 1, first: int = 0, last: int = 0, divisor: int = 1) -> Window:
-    """The Window that moves with one dimension of the reader."""
-    return Window(((dimension, step),), first, last, divisor)
 
 
 def whole(extent: int) -> Window:
@@ -225,26 +220,3 @@ def followed(graph: Graph, members: Sequence[str]) -> dict[str, dict[int, int]]:
             found[r.source] = here if old is None else {
                 d: e for d, e in old.items() if here.get(d) == e}
     return found
-
-
-def batched(graph: Graph, n: int, names: Collection[str] | None = None) -> Graph:
-    """``n`` independent runs of the graph as one: every tensor that depends on an input (on one of
-    ``names``, if given) has a new outermost dimension of that extent.  Weights stay as they are."""
-    many: set[str] = set()
-    out = []
-    for node in graph.nodes:
-        given = node.kind == INPUT and (names is None or node.name in names)
-        if not (given or any(s in many for s in node.sources)):
-            out.append(node)
-            continue
-        many.add(node.name)
-        reads = tuple(Read(r.source, _shifted(r, r.source in many)) for r in node.reads)
-        out.append(replace(node, shape=(n, *node.shape), reads=reads, flops=node.flops * n,
-                           unbound=tuple(d + 1 for d in node.unbound),
-                           shared=tuple(d + 1 for d in node.shared)))
-    return Graph(tuple(out))
-
-
-def _shifted(read: Read, many: bool) -> tuple[Window, ...]:
-    moved = tuple(replace(w, terms=tuple((d + 1, s) for d, s in w.terms)) for w in read.windows)
-    return (along(0), *moved) if many else moved

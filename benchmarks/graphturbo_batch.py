@@ -7,8 +7,9 @@ from aotc.sched.instances.cluster import Cluster
 from aotc.sched.instances.decide_instances import decide_instances
 from aotc.sched.instances.grouping import BY_COST, Rules
 from aotc.sched.instances.instance_plan import InstancePlan
-from aotc.sched.instances.steps import steps_of_plan, task_times
+from aotc.sched.instances.steps import steps_of_plan
 from aotc.sched.instances.tensor_graph import Graph
+from benchmarks.graphturbo_times import task_times
 
 PERIOD = 2  # times the largest batch after which what is next no longer changes
 
