@@ -17,11 +17,11 @@ from functools import partial
 from math import exp, log
 from pathlib import Path
 
-from aotc.sched.instances.cluster import Cluster, ComputeUnit
-from aotc.sched.instances.decide_instances import decide_instances, decide_parts
-from aotc.sched.instances.grouping import BY_COST, PAPER, Rules
-from aotc.sched.instances.spill import Lifetime, spilled
-from aotc.sched.instances.steps import INPUTS, OUTPUTS, RESULTS, seconds, steps_of_plan
+from aotc.sched.accelerator.instances.cluster import Cluster, ComputeUnit
+from aotc.sched.accelerator.instances.decide_instances import decide_instances, decide_parts
+from aotc.sched.accelerator.instances.grouping import BY_COST, PAPER, Rules
+from aotc.sched.accelerator.instances.spill import Lifetime, spilled
+from aotc.sched.accelerator.instances.steps import INPUTS, OUTPUTS, RESULTS, seconds, steps_of_plan
 from aotc.target.base import Machine, Memory
 from aotc.target.dsa import STCP920_DEVICE
 from benchmarks.graphturbo_batch import Batch, choose_batch, planned

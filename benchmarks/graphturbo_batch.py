@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from aotc.sched.instances.cluster import Cluster
-from aotc.sched.instances.decide_instances import decide_instances
-from aotc.sched.instances.grouping import BY_COST, Rules
-from aotc.sched.instances.instance_plan import InstancePlan
-from aotc.sched.instances.steps import steps_of_plan
-from aotc.sched.instances.tensor_graph import Graph
+from aotc.sched.accelerator.instances.cluster import Cluster
+from aotc.sched.accelerator.instances.decide_instances import decide_instances
+from aotc.sched.accelerator.instances.grouping import BY_COST, Rules
+from aotc.sched.accelerator.instances.instance_plan import InstancePlan
+from aotc.sched.accelerator.instances.steps import steps_of_plan
+from aotc.sched.accelerator.instances.tensor_graph import Graph
 from benchmarks.graphturbo_times import task_times
 
 PERIOD = 2  # times the largest batch after which what is next no longer changes

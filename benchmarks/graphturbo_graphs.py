@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from aotc.sched.instances.cluster import Cluster, ComputeUnit
-from aotc.sched.instances.tensor_graph import INPUT, Graph, Read, Window
+from aotc.sched.accelerator.instances.cluster import Cluster, ComputeUnit
+from aotc.sched.accelerator.instances.tensor_graph import INPUT, Graph, Read, Window
 from aotc.target.base import Machine
 
 

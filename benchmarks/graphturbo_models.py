@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
-from aotc.sched.instances.from_program import from_program
-from aotc.sched.instances.tensor_graph import Graph
+from aotc.sched.accelerator.instances.from_program import from_program
+from aotc.sched.accelerator.instances.tensor_graph import Graph
 from benchmarks.graphturbo_graphs import batched
 from benchmarks.models import case
 

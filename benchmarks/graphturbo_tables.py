@@ -6,13 +6,13 @@ Each function decides and predicts with what it is given and returns Markdown.
 import random
 from collections.abc import Sequence
 
-from aotc.sched.instances.cluster import Cluster
-from aotc.sched.instances.decide_instances import decide_instances
-from aotc.sched.instances.grouping import BY_COST, PAPER, Rules
-from aotc.sched.instances.instance_order import Tasks, exact, orders, peak_live
-from aotc.sched.instances.spill import LARGEST, LONGEST, Lifetime, spilled
-from aotc.sched.instances.steps import WEIGHTS, seconds, steps_of_plan
-from aotc.sched.instances.tensor_graph import Graph
+from aotc.sched.accelerator.instances.cluster import Cluster
+from aotc.sched.accelerator.instances.decide_instances import decide_instances
+from aotc.sched.accelerator.instances.grouping import BY_COST, PAPER, Rules
+from aotc.sched.accelerator.instances.instance_order import Tasks, exact, orders, peak_live
+from aotc.sched.accelerator.instances.spill import LARGEST, LONGEST, Lifetime, spilled
+from aotc.sched.accelerator.instances.steps import WEIGHTS, seconds, steps_of_plan
+from aotc.sched.accelerator.instances.tensor_graph import Graph
 from benchmarks.graphturbo_batch import Batch, ranges
 from benchmarks.graphturbo_times import (
     layer_by_layer,

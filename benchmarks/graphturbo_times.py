@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from aotc.sched.instances.cluster import Cluster
-from aotc.sched.instances.cost import node_seconds, weights_of
-from aotc.sched.instances.steps import (
+from aotc.sched.accelerator.instances.cluster import Cluster
+from aotc.sched.accelerator.instances.cost import node_seconds, weights_of
+from aotc.sched.accelerator.instances.steps import (
     INPUTS,
     OUTPUTS,
     READ,
@@ -26,7 +26,7 @@ from aotc.sched.instances.steps import (
     Transfer,
     moved_by_memory,
 )
-from aotc.sched.instances.tensor_graph import INPUT, Graph, region, volume
+from aotc.sched.accelerator.instances.tensor_graph import INPUT, Graph, region, volume
 
 
 @dataclass(frozen=True)

@@ -237,7 +237,7 @@ NUMBERS = {
     **dict.fromkeys(("sched/expand/in_place.py", "sched/writing/block_writing.py"), {
         "ENDLESS": BOUND}),
     "sched/judge/judge.py": {"MAX_STAGES": BOUND}, "sched/within.py": {"SMALL": BOUND},
-    "sched/choose/unit_choice.py": {"PACKED_PART": POLICY},
+    "sched/accelerator/engines/unit_choice.py": {"PACKED_PART": POLICY},
     "sched/dynamic/choose.py": {
         **dict.fromkeys(("GAIN", "LOST", "ENDS", "OTHERS"), "what variants must save"),
         "MOST": POLICY, "LEAST": POLICY},
@@ -249,16 +249,16 @@ NUMBERS = {
     "sched/model/typical_calls.py": dict.fromkeys(
         ("POINTS", "FEW", "SPLIT", "SPLIT_AGAIN", "BETWEEN"), BOUND),
     "sched/asking/vote.py": {"ALPHA": "how much size counts (DietCode)", "MOST_VOTES": BOUND},
-    "sched/instances/residence.py": {"ROUNDS": BOUND},
-    "sched/instances/binding.py": {"FACTORS": TRIES},
-    "sched/instances/decide_instances.py": dict.fromkeys(
+    "sched/accelerator/instances/residence.py": {"ROUNDS": BOUND},
+    "sched/accelerator/instances/binding.py": {"FACTORS": TRIES},
+    "sched/accelerator/instances/decide_instances.py": dict.fromkeys(
         ("FIRST_CUTS", "HELD_BACK"), TRIES),
-    "sched/instances/instance_order.py": {"EXACT_NODES": BOUND, "EXACT_STATES": BOUND},
-    "sched/instances/segments.py": {"SHARES": TRIES},
-    "sched/instances/split.py": dict.fromkeys(
+    "sched/accelerator/instances/instance_order.py": {"EXACT_NODES": BOUND, "EXACT_STATES": BOUND},
+    "sched/accelerator/instances/segments.py": {"SHARES": TRIES},
+    "sched/accelerator/instances/split.py": dict.fromkeys(
         ("CORES_FIRST", "FIRST_TRIED"), TRIES),
     "sched/model/stored_sizes.py": {"ALIGN": "the alignment of every buffer"},
-    "sched/model/copied.py": {"WHOLE": BOUND},
+    "sched/accelerator/items/copied.py": {"WHOLE": BOUND},
     "sched/lowering/lower_nest.py": {"MAX_PIECES": BOUND},
     "sched/lowering/parts.py": {"TERMS": NUMERICS, "STEPS": NUMERICS, "BLOCK_STEPS": NUMERICS,
                                 "MOST_PARTS": NUMERICS},

@@ -55,25 +55,28 @@ ONLY = {
     "ncnn": {"tools"},
 }
 # Storeys of ``sched``, the lowest first: folders and modules of one line stand beside each other.
+# Those of ``accelerator`` have storeys of their own.
 # Each imports from those below it alone, and is read without those above it.
 STOREYS = (
     # facts: of a Program, its groups and their stages, of stages that rows compute, of extents
     ("model", "within"), ("rows", "shape_variants"), ("common_groups",),
     # what tensors take in memory; what anything takes of time; what a work item touches
-    ("memory",), ("cost",), ("items",),
+    ("memory",), ("cost", "accelerator.clock"), ("items",), ("accelerator.items",),
+    ("accelerator.engines",),
     # what may be rounded; what is legal
     ("precision",), ("check",), ("components",),
     # what was decided, as a Plan
     ("expand", "shared_functions"), ("lowering",),
     ("common_kernels", "refused", "shared_plans"),
     # deciders: texts of stages; rows, layouts and tiles; those that ask what others would choose
-    ("writing",), ("choose",), ("judge",), ("instances",), ("clusters",), ("asking",),
-    ("decide",), ("complete",),
+    ("writing",), ("choose",), ("judge",),
+    ("accelerator.instances",), ("accelerator.places",), ("asking",), ("decide",), ("complete",),
     # whole Schedules, several of them, and what is told of them
     ("dynamic", "limit", "report"),
 )
 STOREY = {name: number for number, names in enumerate(STOREYS) for name in names}
 SCHED = ROOT / "aotc/sched"
+ACCELERATOR = SCHED / "accelerator"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -110,16 +113,20 @@ def test_no_folder_stands_in_an_import_cycle():
     assert order.index("ir") < order.index("sched") < order.index("pipeline")
 
 
+def _room(parts):
+    """The folder or module of ``sched`` that a path in it leads to, or of ``accelerator``."""
+    return ".".join(parts[:2 if parts[0] == "accelerator" else 1]).removesuffix(".py")
+
+
 def _rooms(path):
-    """(folder or module of ``sched`` that a file belongs to, those that it imports from)."""
-    own = path.relative_to(SCHED).parts[0].removesuffix(".py")
-    parts = (name.split(".") for name in imports_of(path))
-    return own, {p[2] for p in parts if p[:2] == ["aotc", "sched"] and p[2:]} - {own}
+    """(room of a file of ``sched``, those that it imports from)."""
+    own, parts = _room(path.relative_to(SCHED).parts), (n.split(".") for n in imports_of(path))
+    return own, {_room(p[2:]) for p in parts if p[:2] == ["aotc", "sched"] and p[2:]} - {own}
 
 
 def _sched_files():
-    return [p for p in package_files()
-            if p.is_relative_to(SCHED) and p != SCHED / "__init__.py"]
+    return [p for p in package_files() if p.is_relative_to(SCHED)
+            and p not in (SCHED / "__init__.py", ACCELERATOR / "__init__.py")]
 
 
 def _not_below(own, others):
@@ -151,12 +158,13 @@ def test_every_folder_of_sched_says_what_it_imports():
     for path in _sched_files():
         own, others = _rooms(path)
         used[own] |= others
-    for door in sorted(SCHED.glob("*/__init__.py")):
+    doors = {*SCHED.glob("*/__init__.py"), *ACCELERATOR.glob("*/__init__.py")}
+    for door in sorted(doors - {ACCELERATOR / "__init__.py"}):
         text = parsed(door.read_text()).body[0].value.value
-        found = re.search(r"Imports of ``sched``: ([\w, \n]+)\.$", text.rstrip())
+        found = re.search(r"Imports of ``sched``: ([\w., \n]+)\.$", text.rstrip())
         assert found, f"{door}: its docstring ends with no list of imports"
-        said = set(re.findall(r"\w+", found[1])) - {"nothing"}
-        assert said == used[door.parent.name], door
+        said = set(re.findall(r"[\w.]+", found[1])) - {"nothing"}
+        assert said == used[_room(door.parent.relative_to(SCHED).parts)], door
 
 
 def test_compiler_imports_only_what_it_declares():

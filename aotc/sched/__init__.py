@@ -1,16 +1,17 @@
 """Deciders (Program -> Schedule) and lowering (Program, Schedule -> Plan), in storeys.
 
     whole Schedules   ``dynamic``, ``limit``, ``report``
-    deciders          ``writing`` < ``choose`` < ``judge`` < ``instances`` < ``clusters``
-                      < ``asking`` < ``decide.py`` < ``complete.py``
+    deciders          ``writing`` < ``choose`` < ``judge`` < ``asking`` < ``decide.py``
+                      < ``complete.py``
     lowering          ``expand`` < ``lowering``
     legality          ``precision`` < ``check``
-    seconds           ``cost`` < ``items`` (what a work item touches)
+    seconds           ``cost`` < ``items`` (what a work item is)
     storage           ``memory``
     facts             ``model`` < ``rows``
 
-Each imports from those below it alone: read upwards, and stop where your question ends.  A folder's
-docstring says what it is built on, and tests/test_layers.py has the order.
+Each imports from those below it alone: read upwards, and stop where your question ends.  What
+machines with clusters and engines need alone is in ``accelerator``, whose folders stand between
+these.  A folder's docstring says what it is built on, and tests/test_layers.py has the order.
 """
 
 from aotc.ir.schedule import CONNECT, WINOGRAD

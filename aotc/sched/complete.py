@@ -7,11 +7,11 @@ from aotc.ir.access import layout_from_json
 from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
+from aotc.sched.accelerator.engines.copy_choice import choose_copies
+from aotc.sched.accelerator.places.choose_stores import choose_stores
 from aotc.sched.check.check_schedule import check_kernels, check_schedule, layout_faults
-from aotc.sched.choose.copy_choice import choose_copies
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.tile import choose_threads, choose_tiles
-from aotc.sched.clusters.choose_stores import choose_stores
 from aotc.sched.decide import decide, decide_regions
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import group_stages

@@ -6,7 +6,7 @@ know of the cost.
     kernels     layouts and rows, tiles, copies                               ``choose``
     calls       work items and last rows, for calls of all sizes              ``asking``
     regions     the bodies of loops and branches: this walk for each
-    places      memories of clusters and workers, turns                       ``clusters``
+    places      memories of clusters and workers, turns                       ``accelerator``
     buffers     slots of the arena                                            ``memory``
     writing     how the statements of every stage are written                 ``writing``
 """
@@ -18,6 +18,9 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import CONNECT, GRAPHTURBO, PRECISION, Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
+from aotc.sched.accelerator.places.choose_pipeline import choose_pipelines
+from aotc.sched.accelerator.places.choose_places import choose_places
+from aotc.sched.accelerator.places.instance_groups import tiled_for
 from aotc.sched.asking.call_tiles import choose_call_tiles
 from aotc.sched.asking.choose_groups import choose_groups
 from aotc.sched.asking.choose_rewrites import choose_rewrites
@@ -27,9 +30,6 @@ from aotc.sched.asking.winograd_choice import Winograd
 from aotc.sched.choose.choose_kernels import choose_kernels
 from aotc.sched.choose.precision import precision_of
 from aotc.sched.choose.winograd_kernels import join_transforms
-from aotc.sched.clusters.choose_pipeline import choose_pipelines
-from aotc.sched.clusters.choose_places import choose_places
-from aotc.sched.clusters.instance_groups import tiled_for
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import inherit
 from aotc.sched.precision.levels import Levels

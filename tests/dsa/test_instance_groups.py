@@ -20,7 +20,7 @@ from aotc.oracle.run_plan import run_plan
 from aotc.passes.inline import inline_moves
 from aotc.pipeline import run_pipeline
 from aotc.sched import check_schedule, decide, lower
-from aotc.sched.clusters.instance_groups import cluster_for, instance_groups
+from aotc.sched.accelerator.places.instance_groups import cluster_for, instance_groups
 from aotc.target import get_target
 
 TARGET = get_target("dsa:stcp920")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.sched.instances.decide_instances import decide_instances
-from aotc.sched.report.instance_report import plan_data
+from aotc.sched.accelerator.instances.decide_instances import decide_instances
+from aotc.sched.accelerator.places.instance_report import plan_data
 from aotc.tools.show import show_stage
 from benchmarks.graphturbo_graphs import batched
 from tests.helpers.instances import CLUSTER, network

@@ -22,8 +22,8 @@ from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.sched import complete, decide, lower
-from aotc.sched.cost.cycles import timeline
-from aotc.sched.cost.item_events import COMPUTE, plan_events
+from aotc.sched.accelerator.clock.cycles import timeline
+from aotc.sched.accelerator.clock.item_events import COMPUTE, plan_events
 from aotc.target import get_target
 
 TARGET = get_target("dsa:stcp920")

@@ -19,7 +19,7 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.runtime.status import RunError
 from aotc.sched import check_schedule, decide, lower
-from aotc.sched.items.rings import with_rings
+from aotc.sched.accelerator.items.rings import with_rings
 from aotc.sched.model.stored_sizes import part_bytes
 from aotc.target import get_target
 

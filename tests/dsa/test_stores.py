@@ -18,9 +18,9 @@ from aotc.ir.statements import Copy, Wait
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.sched import check_schedule, decide, lower
-from aotc.sched.clusters.choose_stores import choose_stores
-from aotc.sched.cost.cycles import timeline
-from aotc.sched.cost.item_events import plan_events
+from aotc.sched.accelerator.clock.cycles import timeline
+from aotc.sched.accelerator.clock.item_events import plan_events
+from aotc.sched.accelerator.places.choose_stores import choose_stores
 from aotc.sched.memory.allocate import allocate
 from aotc.target import get_target
 

@@ -20,8 +20,8 @@ from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.samples import random_inputs
 from aotc.sched import decide, lower
-from aotc.sched.cost.cycles import timeline
-from aotc.sched.cost.item_events import COMPUTE
+from aotc.sched.accelerator.clock.cycles import timeline
+from aotc.sched.accelerator.clock.item_events import COMPUTE
 from aotc.target import get_target
 from aotc.tools.engine_times import lines as lines_of
 from aotc.tools.engine_times import picture

@@ -22,11 +22,11 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.oracle.run_plan import run_plan
 from aotc.sched import check_schedule, decide, lower
-from aotc.sched.check.copy_faults import copy_faults
-from aotc.sched.clusters.choose_order import choose_order
-from aotc.sched.clusters.choose_stores import choose_stores
-from aotc.sched.clusters.choose_weights import Taken, gap
-from aotc.sched.cost.cycles import timeline
+from aotc.sched.accelerator.clock.cycles import timeline
+from aotc.sched.accelerator.engines.copy_faults import copy_faults
+from aotc.sched.accelerator.places.choose_order import choose_order
+from aotc.sched.accelerator.places.choose_stores import choose_stores
+from aotc.sched.accelerator.places.choose_weights import Taken, gap
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.shared_functions import kernel_key
 from aotc.target import get_target

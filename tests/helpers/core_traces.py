@@ -4,7 +4,7 @@ was planted in one is told."""
 from harness import differences
 
 from aotc.errors import AotcError
-from aotc.sched.cost.item_events import plan_events
+from aotc.sched.accelerator.clock.item_events import plan_events
 
 
 def expected_trace(plan, target):

@@ -1,9 +1,9 @@
 """Small graphs and a cluster for tests of instances."""
 
-from aotc.sched.instances.cluster import ComputeUnit
-from aotc.sched.instances.instances import SubGraph
-from aotc.sched.instances.split import SplitInfo
-from aotc.sched.instances.tensor_graph import INPUT, Graph, Node, Read, whole
+from aotc.sched.accelerator.instances.cluster import ComputeUnit
+from aotc.sched.accelerator.instances.instances import SubGraph
+from aotc.sched.accelerator.instances.split import SplitInfo
+from aotc.sched.accelerator.instances.tensor_graph import INPUT, Graph, Node, Read, whole
 from aotc.target.base import Machine, Memory
 from benchmarks.graphturbo_graphs import along, cluster_of
 

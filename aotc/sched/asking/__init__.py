@@ -3,5 +3,5 @@
 The uppermost deciders of one Schedule; ``decide.py`` runs them in order.
 
 Imports of ``sched``: model, within, rows, memory, cost, precision, check, writing, choose, judge,
-clusters.
+accelerator.places.
 """

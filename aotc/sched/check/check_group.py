@@ -12,13 +12,13 @@ from aotc.ir.program import LibCall, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import same, simplify, upper
 from aotc.ir.stage_choice import REUSE
+from aotc.sched.accelerator.engines.copy_faults import copy_faults
+from aotc.sched.accelerator.engines.store_faults import cluster_faults
+from aotc.sched.accelerator.engines.unit_faults import unit_faults
 from aotc.sched.check.choices import choices_of, value_faults
-from aotc.sched.check.copy_faults import copy_faults
 from aotc.sched.check.dot_faults import dot_faults
 from aotc.sched.check.item_faults import item_faults
 from aotc.sched.check.slice_faults import slice_faults
-from aotc.sched.check.store_faults import cluster_faults
-from aotc.sched.check.unit_faults import unit_faults
 from aotc.sched.model.boxes import starts_at_multiple, tile_anchor
 from aotc.sched.model.digit_stage import digit_axes, loop_box, loop_stage
 from aotc.sched.model.slide import step_boxes

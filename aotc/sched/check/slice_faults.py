@@ -3,9 +3,9 @@
 from aotc.ir.category import Factors
 from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import StageChoice
+from aotc.sched.accelerator.items.unit_operands import cuts_evenly
 from aotc.sched.model.stages import Stage
 from aotc.sched.rows.sliced_sums import group_steps, sliceable, tap_axes
-from aotc.sched.rows.units import cuts_evenly
 from aotc.target.base import Target
 from aotc.target.kernel_rows import ProductRow
 

@@ -2,5 +2,6 @@
 
 They ask the cost, and make what is not said of groups that are given.
 
-Imports of ``sched``: model, rows, memory, cost, items, precision, writing.
+Imports of ``sched``: model, rows, cost, precision, accelerator.clock, accelerator.items,
+accelerator.engines, writing.
 """

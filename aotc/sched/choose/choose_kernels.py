@@ -6,8 +6,8 @@ from dataclasses import replace
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
+from aotc.sched.accelerator.engines.copy_choice import choose_copies
 from aotc.sched.choose.connect import part_groups
-from aotc.sched.choose.copy_choice import choose_copies
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.tile import choose_tiles
 from aotc.sched.writing.choose_writing import kernel_faults

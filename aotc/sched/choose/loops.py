@@ -16,10 +16,10 @@ from aotc.ir.layout import Layout, Reorder
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import UNSAID, StageChoice
+from aotc.sched.accelerator.engines.unit_choice import unit_choice
 from aotc.sched.choose.divided import digit_choice
 from aotc.sched.choose.dot_choice import dot_choice
 from aotc.sched.choose.single_row import single_row_choice
-from aotc.sched.choose.unit_choice import unit_choice
 from aotc.sched.cost.accesses import converts
 from aotc.sched.cost.lane_score import lane_score
 from aotc.sched.cost.product_rows import exact_dtypes, pick_row

@@ -19,20 +19,20 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import StageChoice
-from aotc.sched.choose.fitted import fitted_tile
+from aotc.sched.accelerator.clock.item_cost import waiting
+from aotc.sched.accelerator.engines.fitted import fitted_tile
+from aotc.sched.accelerator.items.unit_operands import cuts_evenly, sum_elements, unit_needs
 from aotc.sched.choose.order import order_items
 from aotc.sched.choose.slices import balanced, leaves_cache, slice_candidates
 from aotc.sched.choose.winograd_tile import slab_tile
 from aotc.sched.cost.decided import Decided, aligned_products
 from aotc.sched.cost.group_cost import fork_join_seconds, group_cost, resident
-from aotc.sched.cost.item_cost import waiting
 from aotc.sched.cost.row_cost import row_rate
 from aotc.sched.model.size import estimate, estimate_volume, reach
 from aotc.sched.model.stages import Stage, contraction_factors, group_stages
 from aotc.sched.model.stored_sizes import ALIGN
 from aotc.sched.model.tile_model import GroupModel, Widths
 from aotc.sched.model.widths import group_model
-from aotc.sched.rows.units import cuts_evenly, sum_elements, unit_needs
 from aotc.sched.rows.winograd_stages import has_transform
 from aotc.target.base import Target
 

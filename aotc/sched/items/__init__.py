@@ -1,7 +1,7 @@
-"""Work items: a group opened, what each of its work items touches, turns of them.
+"""Work items: a group opened.
 
 Between a Schedule and its lowering: where buffers of a group live (``Context``), and its boxes
-(``opened``).  The checks, lowering and deciders of copies read the same.
+(``opened``).
 
-Imports of ``sched``: model, rows, memory, cost.
+Imports of ``sched``: model, memory.
 """

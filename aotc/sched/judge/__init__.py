@@ -2,5 +2,6 @@
 
 Candidates are completed by ``choose`` first: they are compared as they would be built.
 
-Imports of ``sched``: model, within, memory, cost, lowering, writing, choose.
+Imports of ``sched``: model, within, memory, cost, accelerator.engines, lowering, writing,
+choose.
 """

@@ -16,9 +16,9 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import REGISTER, Group, Schedule
 from aotc.passes.winograd import staged
+from aotc.sched.accelerator.engines.fitted import fitted_tile
 from aotc.sched.choose.across import lanes_across
 from aotc.sched.choose.connect import connect
-from aotc.sched.choose.fitted import fitted_tile
 from aotc.sched.choose.gensor import Policy, Space, construct, grown
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.runs import NamedRun, best_run, with_run

@@ -10,14 +10,14 @@ from aotc.ir.plan import Contract, Kernel, Nest, Place, Plan
 from aotc.ir.program import Branch, LibCall, Loop, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
+from aotc.sched.accelerator.engines.lower_copies import held
+from aotc.sched.accelerator.engines.lower_turns import kept_names, with_turns
 from aotc.sched.check.check_schedule import check_schedule
 from aotc.sched.expand.expand_stages import expanded
 from aotc.sched.lowering.kernel_arrays import with_arrays
 from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.lowering.lower_call import lower_call
-from aotc.sched.lowering.lower_copies import held
 from aotc.sched.lowering.lower_region import Bodies, region_buffers
-from aotc.sched.lowering.lower_turns import kept_names, with_turns
 from aotc.sched.lowering.staged import Staged, kept_stages
 from aotc.sched.lowering.threads import barriers, shared_by_threads
 from aotc.sched.memory.allocate import lives, slot_sizes

@@ -8,6 +8,7 @@ from aotc.ir.expr import Axis, Cast, Const, Expr, Where, substitute
 from aotc.ir.plan import Contract, Operand, Size, most
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import Put, Range
+from aotc.sched.accelerator.items.unit_operands import sum_elements, tap_step, unit_rows
 from aotc.sched.items.context import Context
 from aotc.sched.lowering.lower_nest import collapse
 from aotc.sched.lowering.parts import part_of
@@ -15,7 +16,6 @@ from aotc.sched.lowering.turned import turned
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.stages import Stage, factors_for
 from aotc.sched.rows.panels import panel_base
-from aotc.sched.rows.units import sum_elements, tap_step, unit_rows
 from aotc.target.kernel_rows import ProductRow
 
 

@@ -9,10 +9,10 @@ from aotc.ir.plan import Stage as PlanStage
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.statements import SLOT, STEP
+from aotc.sched.accelerator.engines.lower_copies import place_copies
 from aotc.sched.items.context import Context
 from aotc.sched.items.open_group import Opened, opened
 from aotc.sched.lowering.lower_contract import lower_contract
-from aotc.sched.lowering.lower_copies import place_copies
 from aotc.sched.lowering.lower_dot import lower_dot
 from aotc.sched.lowering.lower_kept import lower_kept
 from aotc.sched.lowering.lower_nest import lower_nest

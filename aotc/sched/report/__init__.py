@@ -2,5 +2,5 @@
 
 On the top storey; nothing else reads it.
 
-Imports of ``sched``: model, cost, lowering, judge, instances, clusters.
+Imports of ``sched``: model, cost, lowering, judge.
 """

@@ -1,0 +1,95 @@
+"""What the work items of a group copy and compute, as the model of time sees it."""
+
+from math import inf
+
+from aotc.errors import ScheduleError
+from aotc.ir.contents import names_in
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group, Schedule
+from aotc.ir.simplify import upper
+from aotc.ir.tile_statements import slice_start
+from aotc.sched.accelerator.clock.item_cost import StepCost, item_by_item, pipelined
+from aotc.sched.accelerator.engines.lower_copies import held
+from aotc.sched.accelerator.items.copied import Copied
+from aotc.sched.accelerator.items.item_boxes import item_boxes, moves
+from aotc.sched.accelerator.items.own_parts import dealt
+from aotc.sched.accelerator.items.unit_operands import slice_of
+from aotc.sched.cost.decided import aligned_products
+from aotc.sched.cost.group_cost import compute_seconds
+from aotc.sched.items.open_group import Opened, opened
+from aotc.sched.memory.scratch import rounded
+from aotc.sched.model.size import estimate
+from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stored_sizes import part_bytes
+from aotc.sched.model.widths import group_model
+from aotc.target.base import Machine, Memory, Target
+
+
+def step_cost(at: Opened, machine: Machine) -> StepCost | None:
+    """The StepCost of a group that has been opened; None if its boxes are not all that it copies,
+    or do not fit into scratch."""
+    ctx, group = at.ctx, at.ctx.group
+    boxes = item_boxes(at)
+    stays = held(ctx.schedule, machine)
+    near = {b for b, m in group.copies.items() if m == machine.scratch} - stays
+    if not {c.buffer for c in boxes} >= near or not isinstance(ctx.slab, int):
+        return None
+    sizes: tuple[list[tuple[Memory, int]], ...] = [], [], []
+    room = machine.room(machine.near) - ctx.slab - sum(
+        rounded(upper(part_bytes(ctx.program, ctx.schedule, b)) or 0)
+        for b in stays.intersection(group.copies))
+    for c in (c for c in boxes if c.buffer in near):
+        slot = ctx.schedule.buffers.get(c.buffer)
+        home = machine.store(slot.memory if slot is not None else "")
+        twice = bool(group.pipeline) and not c.written and moves(at, c)
+        size = c.bytes(ctx.program)
+        count = _slices(at, c)
+        sizes[2 if c.written else 0 if twice else 1].extend([(home, size)] * count)
+        room -= rounded(size * (2 if twice else 1))
+    if room < 0:
+        return None
+    model = group_model(ctx.program, group)
+    tile = model.variables(group.tile)
+    _, whole = compute_seconds(model, machine, tile, aligned_products(
+        at.stages, group, ctx.target))
+    moving, still, made = map(tuple, sizes)
+    return StepCost(moving, still, made, whole * machine.workers / model.tiles(tile))
+
+
+def _slices(at: Opened, c: Copied) -> int:
+    """How often a work item copies a box: once for every slice of a sum that it belongs to."""
+    found = [f for s in at.stages if (f := slice_of(at.ctx.target, at.ctx.group, s)) is not None]
+    return next((-(-estimate(k.extent) // steps) for k, steps in found
+                 if slice_start(k).name in names_in(c)), 1)
+
+
+def group_seconds(program: Program, schedule: Schedule, target: Target, group: Group) -> float:
+    """Seconds of a group, its tensors where ``schedule`` stores them; infinite for one whose boxes
+    do not fit.  ScheduleError where it cannot be opened."""
+    machine = target.machine
+    cost = step_cost(opened(program, schedule, target, group), machine)
+    if cost is None:
+        return inf
+    model = group_model(program, group)
+    tile = model.variables(group.tile)
+    workers = machine.workers // machine.clusters * dealt(machine, group)
+    if not group.pipeline or not group.run:
+        return item_by_item(machine, cost, model.tiles(tile), workers)
+    (axis, extent), = group.run.items()
+    whole = model.extents[model.axes.index(axis)]
+    there, items = -(-whole // group.tile[axis]), -(-whole // extent)
+    return pipelined(machine, cost, model.tiles(tile) // there * items, -(-there // items), workers)
+
+
+def known_seconds(program: Program, schedule: Schedule, target: Target, group: Group) -> float:
+    """``group_seconds``; infinite for a group that cannot be opened, 0 for library kernels, of
+    which nothing is known."""
+    if not group_stages(program, group):
+        return 0.0
+    try:
+        return group_seconds(program, schedule, target, group)
+    except ScheduleError:
+        return inf
+
+
+__all__ = ["group_seconds", "known_seconds", "step_cost"]
