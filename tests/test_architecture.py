@@ -278,7 +278,6 @@ NUMBERS = {
     "sched/model/sparse_tables.py": {"TOUCHED": "of the operating system",
                                      "SPARSE": "of the operating system"},
     "sched/model/tile_model.py": {"RAGGED": BOUND},
-    "sched/model/tilegraph.py": {"SHARED_ALIGN": "of the published footprints"},
     "sched/rows/transforms.py": {"MAX_SIDE": BOUND, "MAX_TERMS": BOUND},
     "sched/model/widths.py": {"WHOLE": BOUND, "PRODUCT": "of any machine: a product and a sum"},
     "sched/shape_variants.py": {"MOST_PIECES": BOUND},

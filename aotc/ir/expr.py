@@ -431,12 +431,6 @@ def loads(e: Expr) -> tuple[Load, ...]:
     return tuple(n for n in walk(e) if isinstance(n, Load))
 
 
-def uses(e: Expr, nodes: Iterable[Expr]) -> bool:
-    """True if any of ``nodes`` occurs in ``e``."""
-    nodes = set(nodes)
-    return any(n in nodes for n in walk(e))
-
-
 @kept
 def leaves(e: Expr) -> frozenset[Expr]:
     """Frozen set of the names and loads in ``e``: what loops, symbols and memory decide."""

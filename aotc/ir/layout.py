@@ -287,12 +287,6 @@ class StoreAt:
     host: str
     dim: int
 
-    def host_shape(self, shape: Sequence[ExprLike]) -> Shape:
-        """Shape of the host with the slot."""
-        _dim(self, self.dim, len(shape))
-        grown = simplify(as_expr(shape[self.dim]) + 1)
-        return tuple(grown if d == self.dim else as_expr(e) for d, e in enumerate(shape))
-
     def store(self, host: Array, array: Array) -> Array:
         """The host array with the tensor in its new slot."""
         if array.shape != host.shape[:self.dim] + host.shape[self.dim + 1:]:

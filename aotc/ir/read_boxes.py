@@ -2,7 +2,7 @@
 
     interval(expr, ranges)                  lowest and highest value of an index expression
     read_intervals(compute, ranges, shape)  per buffer and dimension, first and last index
-    read_boxes(compute, box, shape)         the same as first index and a bound of the extent
+    boxes_read(exprs, ranges, shape)        the same of expressions, with a bound of the extent
 
 Welder's Propagate, halo sizes, redundant edges, unfold and padding all rest on these.  Box
 bounds are expressions, so one analysis serves every tile of a kernel.
@@ -59,23 +59,6 @@ def read_intervals(compute: Compute, ranges: Ranges,
     """
     return {b: tuple((lo, last) for lo, last, *_ in dims)
             for b, dims in _read(compute, ranges, shape).items()}
-
-
-def read_boxes(compute: Compute, box: Ranges,
-               shape: ShapeOf) -> dict[str, tuple[tuple[Expr, Expr], ...]]:
-    """{buffer: ((lo, size), ...)} read by a box of the compute.
-
-    box: {Axis: (lo, size)}, missing axes are whole; shape: buffer name -> its shape.  ``lo`` is
-    the first index, inside the buffer; ``size`` bounds the extent for every position of the box:
-    it holds no tile origin, and is a constant if all sizes are.
-    """
-    ranges = {a: (lo, simplify(lo + size - 1)) for a, (lo, size) in box.items()}
-    out = {}
-    for b, dims in _read(compute, ranges, shape).items():
-        out[b] = tuple((simplify(maximum(minimum(lo, extent - 1), Const(0))),
-                        simplify(minimum(width + 1, extent)))
-                       for (lo, _, width, _), extent in zip(dims, shape(b)))
-    return out
 
 
 def boxes_read(exprs: Iterable[Expr], ranges: Ranges,
@@ -313,4 +296,4 @@ def _binary(a: Binary, ranges: Ranges) -> Bound | None:
     return Const(0), simplify(d - 1), simplify(d - 1)
 
 
-__all__ = ["boxes_read", "interval", "read_intervals", "read_boxes", "extent_bound", "proves_le"]
+__all__ = ["boxes_read", "interval", "read_intervals", "extent_bound", "proves_le"]

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from cusim_build import ORDERS, needs_cxx
+from helpers.tile_graph import set_connect
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession
 from small_models import dense, embedding, make_model
@@ -22,7 +23,6 @@ from aotc.runtime.compile_bundle import build, read_manifest
 from aotc.runtime.shared_library import Library
 from aotc.runtime.status import DeviceError, IndexFault, RunError, WeightsError
 from aotc.sched import complete
-from aotc.sched.model.tilegraph import set_connect
 from aotc.tools.peers import open_reference
 from aotc.tools.verify import compare, verify
 from benchmarks.decoder_models import Sizes, call_feeds, gpt2, stepwise

@@ -14,6 +14,7 @@ from group_cases import (
     with_loops,
 )
 from harness import DISTINCT, Case, build_cases, differences
+from helpers.tile_graph import set_connect
 from te_programs import Maker, ax, random_feeds, relu
 
 from aotc.errors import ScheduleError
@@ -21,7 +22,6 @@ from aotc.ir.expr import Binary, Const
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.sched import check_schedule, complete, decide, lower
-from aotc.sched.model.tilegraph import set_connect
 from aotc.target import get_target
 
 

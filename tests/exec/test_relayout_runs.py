@@ -4,13 +4,14 @@ evaluator, with infinities and NaN where no padding of a product is involved."""
 import numpy as np
 import pytest
 from harness import RUNNABLE, Case, build_cases
+from helpers.layout_rewrites import layout_rewrites
 from te_programs import Maker, ax, padded, relu
 
 from aotc.ir.layout import Layout, Pad, Reorder, Split, unfold_for_tile
 from aotc.passes.layout_rule import layout_rewrite
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import check_schedule, decide
-from aotc.sched.choose.layout_choices import layout_choices, layout_rewrites
+from aotc.sched.choose.layout_choices import layout_choices
 
 TARGETS = {t.name: t for t in (RUNNABLE[0], RUNNABLE[-1])}
 

@@ -200,7 +200,7 @@ def test_store_at_round_trip():
     w, b = np.arange(12.0).reshape(3, 4), np.arange(4.0) + 100
     place = StoreAt("w", 0)
     grown = place.store(w, b)
-    assert grown.shape == tuple(d.value for d in place.host_shape(w.shape))
+    assert grown.shape == (4, 4)
     np.testing.assert_array_equal(grown[:-1], w)
     np.testing.assert_array_equal(grown[-1], b)
     layout = Layout((place,))

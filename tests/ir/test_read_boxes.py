@@ -18,11 +18,13 @@ from aotc.ir.expr import (
     checked,
     compare,
     loads,
+    maximum,
+    minimum,
     show,
     substitute,
 )
 from aotc.ir.program import Compute
-from aotc.ir.read_boxes import interval, read_boxes, read_intervals, reads_once
+from aotc.ir.read_boxes import boxes_read, interval, read_intervals, reads_once
 from aotc.ir.simplify import simplify
 from aotc.oracle.eval_expr import Scope
 
@@ -62,6 +64,16 @@ def tile(compute, h, w):
     """A box at an unknown origin: h x w of the two last axes, the others whole."""
     n, c, oh, ow = compute.axes
     return {oh: (Var("h0"), Const(h)), ow: (Var("w0"), Const(w))}
+
+
+def read_boxes(compute, box, shape):
+    """{buffer: ((lo, size), ...)} read by a box {Axis: (lo, size)} of the compute: ``lo`` is the
+    first index, inside the buffer; ``size`` bounds the extent for every position of the box."""
+    ranges = {a: (lo, simplify(lo + size - 1)) for a, (lo, size) in box.items()}
+    return {b: tuple((simplify(maximum(minimum(lo, extent - 1), Const(0))),
+                      simplify(minimum(width + 1, extent)))
+                     for (lo, _, width), extent in zip(dims, shape(b)))
+            for b, dims in boxes_read((compute.body,), ranges, shape).items()}
 
 
 def sizes(dims):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from edits import with_tables
+from helpers.tile_graph import propagate
 from te_programs import Maker, ax, conv2d, matmul, relu
 
 from aotc.ir.expr import Const
@@ -18,7 +19,6 @@ from aotc.sched.cost.lane_score import _stored_as_wanted
 from aotc.sched.judge.judge import _blocked_axes
 from aotc.sched.model.stages import Output
 from aotc.sched.model.tile_model import Extra
-from aotc.sched.model.tilegraph import propagate
 from aotc.sched.model.widths import group_model
 from aotc.target import get_target
 

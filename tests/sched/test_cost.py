@@ -11,9 +11,9 @@ from aotc.sched.choose.gensor import Space
 from aotc.sched.cost.group_cost import (
     Aligned,
     bank_passes,
+    cut_utilisation,
     group_cost,
     resident,
-    utilisation,
     work_item,
 )
 from aotc.sched.model.widths import group_model
@@ -26,18 +26,18 @@ PLAIN = Machine((Memory("far", 1 << 40, 1e9, "device"), Memory("near", 1 << 16, 
 
 @pytest.mark.parametrize("tiles, value", [(24, 0.30), (768, 0.96), (6144, 0.997)])
 def test_utilisation_of_80_cores(tiles, value):
-    assert utilisation(tiles, 80) == pytest.approx(value, abs=5e-4)
+    assert cut_utilisation([(tiles, 1.0)], 80) == pytest.approx(value, abs=5e-4)
 
 
 @pytest.mark.parametrize("tiles, value", [(18, 0.621), (144, 0.947), (270, 0.982), (288, 0.947)])
 def test_wave_term_of_40_multiprocessors(tiles, value):
-    assert utilisation(tiles, 40, 0.5) == pytest.approx(value, abs=5e-4)
+    assert cut_utilisation([(tiles, 1.0)], 40, 0.5) == pytest.approx(value, abs=5e-4)
 
 
 @pytest.mark.parametrize("tiles, places, value", [(128, 16, 1.0), (384, 132, 0.985),
                                                   (1024, 32, 1.0)])
 def test_waves_of_the_three_machines(tiles, places, value):
-    assert utilisation(tiles, places, 0.5) == pytest.approx(value, abs=1e-3)
+    assert cut_utilisation([(tiles, 1.0)], places, 0.5) == pytest.approx(value, abs=1e-3)
 
 
 def test_virtual_threads_share_banks():

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from helpers.layout_rewrites import expands, layout_rewrites
 from te_programs import Maker, ax, relu
 
 from aotc.errors import ScheduleError
@@ -16,9 +17,9 @@ from aotc.oracle.interpret import interpret
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import check_schedule, complete, decide
 from aotc.sched.asking.layout_rules import settle_layouts
-from aotc.sched.choose.layout_choices import channels_last, layout_choices, layout_rewrites
+from aotc.sched.choose.layout_choices import channels_last, layout_choices
 from aotc.sched.judge.neighbourhood import Neighbourhoods
-from aotc.sched.model.elementwise import elementwise_class, expands
+from aotc.sched.model.elementwise import elementwise_class
 from aotc.sched.report.layout_report import layout_report, report_lines
 from aotc.target import TARGETS
 

@@ -16,6 +16,7 @@ from group_cases import (
     with_loops,
 )
 from harness import STRICT, Case, build_cases, differences
+from helpers.tile_graph import set_connect
 from te_programs import Maker, ax, random_feeds
 
 import aotc.oracle.interpret as interpreter
@@ -29,7 +30,7 @@ from aotc.sched.choose.runs import best_run
 from aotc.sched.cost.group_cost import group_cost
 from aotc.sched.cost.run_cost import fresh_boxes, run_cost
 from aotc.sched.judge.judge import Judge
-from aotc.sched.model.tilegraph import merged, set_connect
+from aotc.sched.model.tilegraph import merged
 from aotc.sched.model.widths import group_model
 from aotc.sched.report.explain import explain
 from aotc.target import get_target, runs_here

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from group_cases import GROUPS, schedule
+from helpers.tile_graph import mem_footprint, mem_traffic, propagate, set_connect
 from te_programs import Maker, ax, conv2d, matmul, random_feeds, relu, softmax
 
 from aotc.errors import ScheduleError
@@ -19,16 +20,7 @@ from aotc.sched.model.boxes import stage_boxes, tile_anchor
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.tile_model import Extra
-from aotc.sched.model.tilegraph import (
-    best_fit,
-    best_fit_places,
-    block_size,
-    mem_footprint,
-    mem_traffic,
-    propagate,
-    set_connect,
-    transactions,
-)
+from aotc.sched.model.tilegraph import best_fit, best_fit_places
 from aotc.sched.model.widths import group_model
 from aotc.target import get_target
 
@@ -217,20 +209,10 @@ def test_fast_measure_is_the_sum_of_its_parts():
 
 
 def test_whole_transactions():
-    assert transactions(16, 16 * 4, 128) == 2 * 16 * 16 * 4
-    assert transactions(128, 8 * 4, 128) == 4 * 128 * 8 * 4
     model = group_model(PROGRAM, MATMUL)
     whole, narrow = ((16, 128, 64), (16, 128, 8))
     assert model.traffic(whole, unit=128) == model.traffic(whole)
     assert model.traffic(narrow, unit=128) > model.traffic(narrow)
-
-
-def test_block_sizes():
-    assert block_size((256, 512)) == 256
-    assert block_size((384, 640)) == 128
-    assert block_size((192, 320)) == 128  # they share 64: 64 threads of the block idle
-    assert block_size((2048, 4096)) == 1024  # the printed rule falls to 128
-    assert block_size((2048, 4096), high=128) == 128
 
 
 def test_best_fit_reuses_what_died_and_never_overlaps():

@@ -1,11 +1,13 @@
 """DietCode's worked examples, and what voting promises on any table."""
 
 import random
+from math import prod
 
 import pytest
 
 from aotc.sched.asking.vote import select, select_by_gain, votes
-from aotc.sched.dynamic.waves import grid, mutations, padding, spatial, throughput
+from aotc.sched.cost.group_cost import cut_utilisation
+from aotc.sched.dynamic.group_tiles import mutations
 
 PLACES = 40  # of the paper's GPU
 # Y = X W^T with X [16 T, 768], W [2304, 768] in tiles of 128 x 128:
@@ -15,6 +17,27 @@ DENSE = [(1, 18, 2.222, 0.621, 0.125, 0.078), (8, 18, 2.222, 0.621, 1, 0.621),
          (120, 270, 1.037, 0.982, 1, 0.982), (128, 288, 1.111, 0.947, 1, 0.947)]
 LENGTHS = (8, 40, 60, 64, 128)
 LOCAL = {64: 0.85, 96: 0.93, 128: 1.0, 160: 1.0}
+
+
+def grid(extents, tile):
+    """How many tiles cover the extents."""
+    return prod(-(-n // t) for n, t in zip(extents, tile, strict=True))
+
+
+def spatial(tiles, places, k):
+    """The share of the places that work, Eq. 4 in throughput form: as printed, it grows as things
+    get worse."""
+    return cut_utilisation([(tiles, 1.0)], places, k)
+
+
+def padding(extents, tile):
+    """The share of the tiles' work that is wanted, Eq. 5."""
+    return prod(n / (-(-n // t) * t) for n, t in zip(extents, tile, strict=True))
+
+
+def throughput(local, extents, tile, places, k):
+    """What tiles that reach ``local`` in full waves reach on a call of these extents."""
+    return local * spatial(grid(extents, tile), places, k) * padding(extents, tile)
 
 
 @pytest.mark.parametrize("t, tiles, waves, share, wanted, product", DENSE)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.layout_rewrites import layout_rewrites
 from tuner_models import convolutions, scheduled, untuned_candidates
 
 from aotc.ir.layout import Layout, Reorder
@@ -9,7 +10,6 @@ from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import check_schedule, decide, lower
-from aotc.sched.choose.layout_choices import layout_rewrites
 from aotc.sched.components import LOCAL
 from aotc.tuner.space import trial
 from aotc.tuner.space.assemble import assembled

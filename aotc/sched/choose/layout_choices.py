@@ -1,23 +1,18 @@
 """Which layouts a stored tensor may sensibly have: templates tied to lanes and tiles (ALT, 3.3).
 
-``layout_choices`` lists them as values, the plain one first; ``layout_rewrites`` turns a choice
-into what a Schedule holds, with everything along elementwise paths that follows from it.
+``layout_choices`` lists them as values, the plain one first.
 
     c = layout_choices(program, "relu_1", target)       # Layout() , N H W C, N C/16 H W C%16, ..
-    rewrites = layout_rewrites(program, {"relu_1": c[2]})
-    schedule = decide(program, target, winograd=rewrites)
 """
 
-from collections.abc import Mapping
 
 from aotc.ir.category import factor_pairs
 from aotc.ir.expr import Const, Shape, axes_of
 from aotc.ir.layout import Layout, Pad, Reorder, Split, unfold_for_tile
-from aotc.ir.program import Compute, Program, Rewrite
+from aotc.ir.program import Compute, Program
 from aotc.ir.read_boxes import interval
 from aotc.ir.simplify import linear_in, simplify
-from aotc.passes.layout_rule import layout_rewrite
-from aotc.sched.model.elementwise import elementwise_class, expands
+from aotc.sched.model.elementwise import elementwise_class
 from aotc.target.base import Target
 
 LANES = (1, 2, 4)  # o_t in lanes, twice that (what searches found most often), four times
@@ -30,7 +25,7 @@ def layout_choices(program: Program, buffer: str, target: Target) -> tuple[Layou
     over, tiles that overlap as its windows do.  Only ``(Layout(),)`` for the caller's memory, for
     what a library call touches, and for constants: those follow the loops that read them."""
     b, step = program.buffers[buffer], program.producer.get(buffer)
-    if b.role != "temp" or len(b.shape) < 2 or _called(program, buffer) or (
+    if b.role != "temp" or len(b.shape) < 2 or is_called(program, buffer) or (
             step is not None and len(step.outs) > 1):
         return (Layout(),)
     out = {Layout(): None}
@@ -44,7 +39,7 @@ def layout_choices(program: Program, buffer: str, target: Target) -> tuple[Layou
     return tuple(out)
 
 
-def _called(program: Program, buffer: str) -> bool:
+def is_called(program: Program, buffer: str) -> bool:
     """True if a library call or a region works on a buffer, which is row-major then."""
     maker = program.producer.get(buffer)
     near = (*(() if maker is None else (maker,)), *program.consumers.get(buffer, ()))
@@ -167,28 +162,5 @@ def _tiled(windows, shape, channel, tile):
     return Layout((*primitives, Reorder(tuple(order))))
 
 
-# ---------------------------------------------------------------- what follows from a choice
-
-def layout_rewrites(program: Program, layouts: Mapping[str, Layout]) -> tuple[Rewrite, ...]:
-    """Rewrites of a Schedule that store each buffer of ``layouts`` ({name: Layout}) so, and with it
-    the temps and outputs of equal shape along elementwise paths (the first of ``layouts`` that
-    reaches a buffer counts).  A layout that repeats elements goes no further than its buffer; it is
-    a copy unless the producer is elementwise itself."""
-    chosen: dict[str, Layout] = {}
-    out: list[Rewrite] = []
-    for name, layout in layouts.items():
-        if expands(layout):
-            s = program.producer.get(name)
-            simple = isinstance(s, Compute) and s.fold == "none"
-            out.append(layout_rewrite(name, layout, copy=not simple))
-            continue
-        for b in elementwise_class(program, name) or (name,):
-            if program.buffers[b].role in ("temp", "const") and not _called(program, b):
-                chosen.setdefault(b, layout)
-    explicit = {name for _, name, _ in out}
-    return tuple(layout_rewrite(b, lay) for b, lay in chosen.items()
-                 if not lay.is_identity and b not in explicit) + tuple(out)
-
-
-__all__ = ["blocked", "channel_dims", "channels_last", "layout_choices", "layout_rewrites",
+__all__ = ["blocked", "channel_dims", "channels_last", "is_called", "layout_choices",
            "nearest_divisor"]

@@ -92,15 +92,10 @@ class Cost:
                 [f"recompute {self.recompute:.2f}"] if self.recompute > 1.005 else []))
 
 
-def utilisation(tiles: int, places: int, k: float = 1.0) -> float:
-    """Part of ``places`` busy while ``tiles`` run in waves; ``k``: the part of the time that waits
-    for whole waves (1: all of it)."""
-    return cut_utilisation([(tiles, 1.0)], places, k)
-
-
 def cut_utilisation(parts: Sequence[tuple[int, float]], places: int, k: float = 1.0) -> float:
-    """The same of (number, work) of tiles, some of which are cut: the largest run first, and a wave
-    takes as long as the first of its tiles."""
+    """Part of ``places`` busy while tiles run in waves, given as (number, work), for some are cut:
+    the largest run first, and a wave takes as long as the first of its tiles.  ``k``: the part of
+    the time that waits for whole waves (1: all of it)."""
     at, waves = 0, 0.0
     for number, work in sorted(parts, key=lambda x: -x[1]):
         starts = -(-(at + number) // places) - -(-at // places)
@@ -323,5 +318,4 @@ def resident(program: Program, machine: Machine,
 __all__ = ["Aligned", "Cost", "Level", "Steps", "at_hand", "bank_passes", "compute_seconds",
            "cut_utilisation", "fetches", "fork_join_seconds", "group_cost", "home", "kept_bytes",
            "launch_seconds", "level_seconds", "memory_rate", "nearer", "needed_work", "padding",
-           "pressure_seconds", "resident", "scratch_seconds", "together", "utilisation",
-           "work_item"]
+           "pressure_seconds", "resident", "scratch_seconds", "together", "work_item"]

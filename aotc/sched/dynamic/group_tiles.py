@@ -21,7 +21,6 @@ from aotc.ir.schedule import Group, Schedule
 from aotc.sched.asking.vote import select_by_gain
 from aotc.sched.cost.decided import aligned_products
 from aotc.sched.cost.predict import Prices
-from aotc.sched.dynamic.waves import mutations
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.typical_calls import Call
 from aotc.sched.writing.choose_writing import kernel_faults
@@ -111,4 +110,12 @@ def _steps(program: Program, group: Group, target: Target) -> dict[str, int]:
     return {lane: target.tuning.lane_cut} if lane else {}
 
 
-__all__ = ["tile_candidates"]
+def mutations(tile: int, step: int) -> tuple[int, ...]:
+    """Tiles worth trying around the best one for the largest call: from half of it to its double,
+    in multiples of ``step``.  Twice the tile takes up a last wave that is cut, half of it fills
+    places that idle (DietCode, 4.1)."""
+    first = max(step, -(-tile // 2 // step) * step)
+    return tuple(range(first, 2 * tile + 1, step))
+
+
+__all__ = ["mutations", "tile_candidates"]

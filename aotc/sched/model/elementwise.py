@@ -6,7 +6,6 @@ elements stops where it is; no path leads across a reduction, whose own layouts 
 
 from collections.abc import Mapping
 
-from aotc.ir.layout import Layout, Pad, Unfold
 from aotc.ir.program import Compute, Program, Step
 from aotc.ir.simplify import same
 
@@ -60,9 +59,3 @@ def _classes(program):
     for group in map(tuple, members.values()):
         known.update(dict.fromkeys(group, group))
     return known
-
-
-def expands(layout: Layout) -> bool:
-    """True if a stored tensor is larger than the logical one or holds elements twice."""
-    return any(isinstance(p, Unfold) and p.stride < p.size or isinstance(p, Pad)
-               and (p.before or p.after) for p in layout.primitives)

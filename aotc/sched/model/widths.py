@@ -1,6 +1,6 @@
 """A group as arithmetic on integers: how wide every box is, for a tile of given size.
 
-``read_boxes`` answers for every position of a tile, as expressions; a search asks for the sizes of
+``stage_boxes`` answers for every position of a tile, as expressions; a search asks for the sizes of
 thousands of tiles and wants numbers.  ``group_model`` compiles the index expressions of a group's
 stages once, into a ``GroupModel`` (tile_model.py).
 Widths are those of a tile in the interior: no clamping at borders, alignment to the tile assumed
