@@ -25,9 +25,11 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
+from aotc.ir.kernel.plan_kernels import LoweredKernel, Steps
+from aotc.ir.kernel.plan_stages import Bindings, Call, Contract, Nest, Operand, Unrolled
 from aotc.ir.library import LIBRARY, item
 from aotc.ir.numbers.byte_panels import group_room
-from aotc.ir.plan import Bindings, Call, Contract, Kernel, Nest, Operand, Place, Plan, Unrolled
+from aotc.ir.plan import Place, Plan
 from aotc.ir.read_boxes import Facts, conditions, guarded_loads
 from aotc.ir.simplify import same, simplify, to_poly
 from aotc.ir.statements import NEXT, STEP, TILE, Copy, Let, Put, Range
@@ -43,7 +45,7 @@ def plan_faults(plan: Plan) -> list[str]:
               if a.dtype.kind in "iu" and a.size}
     faults = [f for p in plan.places for f in _place(plan, p)]
     for k in plan.kernels:
-        faults += _Kernel(plan, k, facts, tables).faults()
+        faults += _Kernel(plan, k.lowered, facts, tables).faults()
     return faults
 
 
@@ -60,11 +62,11 @@ def _place(plan: Plan, place: Place) -> list[str]:
 
 
 class _Kernel:
-    """The check of one Kernel; ``found`` collects its faults."""
+    """The check of one kernel; ``found`` collects its faults."""
 
-    def __init__(self, plan: Plan, kernel: Kernel, facts: Facts,
+    def __init__(self, plan: Plan, kernel: LoweredKernel, facts: Facts,
                  tables: Mapping[str, tuple[int, int]]) -> None:
-        self.kernel = kernel
+        self.kernel, self.name = kernel, f"kernel {kernel.name} ({kernel.about.title})"
         self.units = dict(plan.units)
         self.homes = {p.name: p.memory for p in plan.places} | {
             s.name: s.memory for s in kernel.scratch}
@@ -77,40 +79,40 @@ class _Kernel:
                                       facts, tables, tuple(c.cond for c in plan.checks)),
                                 kernel.let, "let")
         if kernel.steps is not None:
-            steps = {STEP: ("range", Const(0), simplify(kernel.steps - 1))}
-            ends, rest = kernel.step_let[:2], kernel.step_let[2:]
+            steps = {STEP: ("range", Const(0), simplify(kernel.steps.count - 1))}
+            ends, rest = kernel.steps.let[:2], kernel.steps.let[2:]
             self.scope = self.bound(self.scope.inside(steps), ends, "let of a step")
-            self.scope = self.scope.inside(_carried(kernel))
+            self.scope = self.scope.inside(_carried(kernel.steps))
             self.scope = self.bound(self.scope, rest, "let of a step")
 
     def faults(self) -> list[str]:
         for number, stage in enumerate(self.kernel.stages):
-            self.where = f"kernel {self.kernel.name} ({self.kernel.title}), stage {number}, " \
-                         f"{stage.row}"
+            self.where = f"{self.name}, stage {number}, {stage.row}"
             _STAGES[type(stage)](self, stage)
         for c in (c for _, body in self.kernel.around for c in body):
             if isinstance(c, Copy):
-                self.where = f"kernel {self.kernel.name} ({self.kernel.title}), {c.lines()[0]}"
+                self.where = f"{self.name}, {c.lines()[0]}"
                 self.copy(c)
         self.ahead()
         for v, e in self.kernel.carried:
-            self.where = f"kernel {self.kernel.name} ({self.kernel.title})"
+            self.where = self.name
             self.known(self.scope, e, f"next {v}")
             self.within(self.scope, e, v.extent, f"next {v} = {e}")
         return self.found
 
     def ahead(self) -> None:
         """The copies of what is copied ahead, for any step."""
-        of, scope = self.kernel.ahead, self.scope
-        if of is None or self.kernel.steps is None:
+        own, scope = self.kernel.steps, self.scope
+        if own is None or own.ahead is None:
             return
-        steps = self.scope.inside({NEXT: ("range", Const(0), simplify(self.kernel.steps - 1))})
+        of = own.ahead
+        steps = self.scope.inside({NEXT: ("range", Const(0), simplify(own.count - 1))})
         for body, inside in ((of.once, scope), *((c, self.bound(
                 steps, of.lets, "let of a next step")) for c in of.copies)):
             self.scope = inside
             for c in body:
                 if isinstance(c, Copy):
-                    self.where = f"kernel {self.kernel.name} ({self.kernel.title}), {c.lines()[0]}"
+                    self.where = f"{self.name}, {c.lines()[0]}"
                     self.copy(c)
         self.scope = scope
 
@@ -119,7 +121,7 @@ class _Kernel:
 
     def bound(self, scope: Scope, lets: Bindings, what: str) -> Scope:
         """The Scope with the names ``lets`` bound; each lies in the extent that it claims."""
-        self.where = f"kernel {self.kernel.name} ({self.kernel.title})"
+        self.where = self.name
         for v, e in lets:
             self.known(scope, e, f"{what} {v}")
             if not scope.symbolic(e):  # a box may be empty: its last index is -1 then
@@ -287,7 +289,7 @@ class _Kernel:
     def tiles(self, c: Contract) -> None:
         """What a Contract says of its register tiles holds."""
         nr = c.nv * c.lanes
-        values: dict[Expr, Expr] = dict(self.kernel.let + self.kernel.step_let)
+        values: dict[Expr, Expr] = dict(self.kernel.lets)
         for what, count, by in (("rows", c.row_count, c.mr), ("columns", c.n.hi - c.n.lo, nr)):
             if what in c.whole and not is_multiple(count, by, values):
                 self.fault(f"{what} are not whole: {simplify(count)} of them in tiles of {by}")
@@ -390,25 +392,25 @@ def _copies_some(extent: Expr) -> Iterator[Expr]:
                     todo += [substitute(x, {least: least.a}), substitute(x, {least: least.b})]
 
 
-def _carried(kernel: Kernel) -> dict[Axis, How]:
+def _carried(steps: Steps) -> dict[Axis, How]:
     """How names that a step leaves to the next one are bound: 0 in a first step; else as the step
     before left them, which ended where this one begins.  As many steps are followed back as stages
     slide, since each may begin where the one after it has been before; what is older is
     anything."""
-    if not kernel.carried:
+    if not steps.carried:
         return {}
-    (lo, start), (hi, _) = kernel.step_let[:2]
+    (lo, start), (hi, _) = steps.let[:2]
     size = to_poly(start).get((STEP,), 0)
     begins: list[tuple[Axis, How]] = []
     names: list[tuple[Axis, How]] = []
-    now, end = {v: v for v, _ in kernel.carried}, lo
-    for back in range(1, len(kernel.carried) // 2 + 1):
+    now, end = {v: v for v, _ in steps.carried}, lo
+    for back in range(1, len(steps.carried) // 2 + 1):
         begin = Axis(f"{lo.name}_{back}_before", lo.extent)
         older = {v: Axis(f"{v.name}_{back}_before", v.extent) for v in now}
         values: dict[Axis, Expr] = {lo: begin, hi: end, **older}
-        for v, e in kernel.step_let[2:]:
+        for v, e in steps.let[2:]:
             values[v] = simplify(substitute(e, values))
-        left = {now[v]: simplify(substitute(e, values)) for v, e in kernel.carried}
+        left = {now[v]: simplify(substitute(e, values)) for v, e in steps.carried}
         begins.append((begin, ("range", maximum(end - size, Const(0)), simplify(end - 1))))
         names = [*((v, ("before", left)) for v in left), *names]
         now, end = older, begin

@@ -3,7 +3,7 @@ loop of the whole block, with barriers of its own."""
 
 from aotc.ir.category import zero_outside
 from aotc.ir.expr import Expr, Load, as_expr
-from aotc.ir.plan import Contract, Operand
+from aotc.ir.kernel.plan_stages import Contract, Operand
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Accumulate, Body, For, Range, Start, Store
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from aotc.errors import InterpreterError
 from aotc.ir.dtypes import DTYPES, Array
-from aotc.ir.plan import Kernel, Place, Plan, Scratch
+from aotc.ir.kernel.plan_kernels import Kernel, Scratch
+from aotc.ir.plan import Place, Plan
 
 _POISON = 0xFF  # of every byte: NaN as a float
 _NOBODY = 0  # whose a byte is before anything was stored

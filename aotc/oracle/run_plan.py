@@ -16,11 +16,13 @@ import numpy as np
 
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Expr, Load, Var
+from aotc.ir.kernel.plan_kernels import Kernel
+from aotc.ir.kernel.plan_stages import Call, Contract
 from aotc.ir.library import LIBRARY, item
 from aotc.ir.numbers.byte_panels import HEAD, LANE, group_room
 from aotc.ir.numbers.group_bytes import numbers_at, weights_at
 from aotc.ir.numbers.grouped import MIDDLE
-from aotc.ir.plan import Call, Contract, Kernel, Plan, turn_items
+from aotc.ir.plan import Plan, turn_items
 from aotc.ir.program import neutral
 from aotc.ir.statements import (
     OWN,

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from aotc.ir.expr import Expr
-from aotc.ir.plan import Kernel, Plan
+from aotc.ir.kernel.plan_kernels import Kernel
+from aotc.ir.plan import Plan
 from aotc.ir.plan_regions import Choice, PlanRegion, Rounds
 from aotc.ir.program import Entry
 from aotc.oracle.plan_memory import PlanMemory, Region

@@ -7,7 +7,8 @@ is lowered once, for the calls of all, and its kernel stands in every one of the
 from collections.abc import Sequence
 
 from aotc.errors import ScheduleError
-from aotc.ir.plan import Kernel, Plan
+from aotc.ir.kernel.plan_kernels import LoweredKernel
+from aotc.ir.plan import Plan
 from aotc.ir.program import Program
 from aotc.sched.check.check_group import check_group
 from aotc.sched.common_groups import CommonGroup, common_groups
@@ -28,10 +29,10 @@ def lower_parts(program: Program, parts: Sequence[Part], target: Target) -> tupl
 
 
 def common_kernels(program: Program, parts: Sequence[Part],
-                   target: Target) -> list[dict[str, Kernel]]:
+                   target: Target) -> list[dict[str, LoweredKernel]]:
     """Of each part, {group: the kernel that other parts have, too}.  program: of all calls, before
     rewrites."""
-    out: list[dict[str, Kernel]] = [{} for _ in parts]
+    out: list[dict[str, LoweredKernel]] = [{} for _ in parts]
     for common in common_groups(program, parts, target):
         kernel = _lowered(common, target)
         if kernel is not None:
@@ -40,7 +41,7 @@ def common_kernels(program: Program, parts: Sequence[Part],
     return out
 
 
-def _lowered(common: CommonGroup, target: Target) -> Kernel | None:
+def _lowered(common: CommonGroup, target: Target) -> LoweredKernel | None:
     """A group for the calls of all parts that have it; None where it is not legal for all."""
     try:
         if check_group(common.program, common.schedule, target, common.group):

@@ -4,7 +4,8 @@ without these merges.  Every such decision is a defect of a decider, which is to
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from aotc.ir.plan import Kernel, Plan
+from aotc.ir.kernel.plan_kernels import Kernel
+from aotc.ir.plan import Plan
 from aotc.ir.schedule import Group
 from aotc.oracle.check_plan import plan_faults
 from aotc.passes.rewrites import apply_rewrites

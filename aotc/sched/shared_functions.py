@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from aotc.ir.contents import buffers_in, for_all, guards, names_in, with_buffers, with_symbols
 from aotc.ir.expr import Sym
-from aotc.ir.plan import Kernel, Plan
+from aotc.ir.kernel.plan_kernels import Kernel
+from aotc.ir.plan import Plan
 from aotc.ir.statements import (
     OWN,
     STEP,
@@ -58,7 +59,7 @@ def name_kernels_once(plans: Sequence[Plan]) -> tuple[Plan, ...]:
         where = tuple(_where(plan, b) for b in k.touched)
         same = _without_ranges(kernel_key(plan, k)), where
         instead[k.name] = names.setdefault(same, k.name)
-    return tuple(replace(p, kernels=tuple(replace(k, name=instead[k.name]) for k in p.kernels))
+    return tuple(replace(p, kernels=tuple(k.named(instead[k.name]) for k in p.kernels))
                  for p in plans)
 
 
@@ -71,7 +72,7 @@ def kernel_key(plan: Plan, kernel: Kernel) -> object:
     places = tuple((s.dtype, s.offset, s.elements if kernel.threads else 0, _inner(kernel, s.name))
                    for s in scratch.values())
     dealt = (kernel.clusters, kernel.tiles) if kernel.clusters else ()
-    block = (kernel.threads, kernel.staged)
+    block = (kernel.threads, kernel.lowered.staged)
     return (with_buffers(kernel.body, names), kinds, places, kernel.kept, dealt, block,
             _rules(kernel, kernel))
 
@@ -91,7 +92,7 @@ def _kind(plan: Plan, kernel: Kernel, buffer: str) -> tuple[object, ...]:
     p = plan.place(buffer)
     kind = (p.dtype, buffer in kernel.writes, _inner(kernel, buffer))
     if kernel.threads:  # what is read may be told from what is written
-        return (*kind, kernel.reads_alone(plan, buffer))
+        return (*kind, plan.only_reads(kernel, buffer))
     if not kernel.clusters or not p.memory:
         return kind
     # the addresses of what clusters have of a tensor come from the work item's number, those of
@@ -145,7 +146,7 @@ def _function(kernel: Kernel, s: Section, name: str) -> Function:
     own = dict.fromkeys(kernel.reads, 0) | {x.name: 1 for x in kernel.scratch}
     own |= dict.fromkeys(kernel.writes, 2)
     buffers = sorted((b for b in buffers_in(s.body) if b in own), key=lambda b: own[b])
-    bound = {v.name for v, _ in (*kernel.let, *kernel.step_let, *kernel.carried)}
+    bound = {v.name for v, _ in (*kernel.lowered.lets, *kernel.lowered.carried)}
     bound |= {TILE.name, STEP.name}
     return Function(name, tuple(buffers), tuple(sorted(
         bound & names_in(s.body), key=lambda n: n.removeprefix(OWN))))

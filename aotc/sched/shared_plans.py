@@ -32,8 +32,7 @@ def share_plans(plans: Plans) -> Plans:
 
 def _named(plan: Plan, mark: str) -> Plan:
     """The Plan with kernels whose names no other one for its target has."""
-    return replace(plan, kernels=tuple(
-        replace(k, name=mark + k.name) for k in plan.kernels))
+    return replace(plan, kernels=tuple(k.named(mark + k.name) for k in plan.kernels))
 
 
 def share_weights(plans: Sequence[Plan]) -> tuple[Plan, ...]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from changed_kernels import relowered
 from core_traces import expected_trace, read_trace, told
 from edits import with_tables
 from group_cases import two_convolutions
@@ -140,7 +141,7 @@ def mutants(plan):
     for n, s in enumerate(kernel.scratch):
         less = replace(s, elements=s.elements // 2)
         small = kernel.scratch[:n] + (less,) + kernel.scratch[n + 1:]
-        yield f"small {s.name}", replace(plan, kernels=(replace(kernel, scratch=small),))
+        yield f"small {s.name}", replace(plan, kernels=(relowered(kernel, scratch=small),))
 
 
 def test_planted_faults_are_told_by_the_interpreter():

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from changed_kernels import relowered
 from group_cases import depthwise_pointwise, group_cases, schedule, two_convolutions
 from harness import INFO, build_cases, differences
 from te_programs import random_feeds
@@ -62,7 +63,7 @@ def mutants(plan):
     for n, s in enumerate(kernel.scratch):
         less = replace(s, elements=s.elements * 3 // 4)
         scratch = kernel.scratch[:n] + (less,) + kernel.scratch[n + 1:]
-        yield f"small {s.name}", replace(plan, kernels=(replace(kernel, scratch=scratch),))
+        yield f"small {s.name}", replace(plan, kernels=(relowered(kernel, scratch=scratch),))
 
 
 def is_wrong(run, want):
@@ -114,7 +115,7 @@ def test_scratch_beyond_its_memory_is_told(convolutions):
     kernel, = plan.kernels
     far = replace(kernel.scratch[-1], offset=1 << 16)
     with pytest.raises(InterpreterError, match=f"{far.name} ends at .* of LB, which has 65536"):
-        run_plan(replace(plan, kernels=(replace(
+        run_plan(replace(plan, kernels=(relowered(
             kernel, scratch=(*kernel.scratch[:-1], far)),)), feeds)
 
 

@@ -49,7 +49,7 @@ def residuals(rows, terms, columns):
                          ids=["wide", "long", "image", "deep", "large", "residuals"])
 def test_nothing_is_reached_outside_of_scratch(program):
     plan = lower(program, decide(program, TARGET), TARGET)
-    for k in (k for k in plan.kernels if k.stages):  # the others are of clusters
+    for k in (k for k in plan.kernels if k.lowered.stages):  # the others are of clusters
         outside = {*k.reads, *k.writes}
         touched = {b for s in walk_body(k.body) if not isinstance(s, Copy)
                    for b in buffers_in(without_bodies(s))}

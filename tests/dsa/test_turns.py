@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from changed_kernels import dealt_otherwise
 from core_traces import expected_trace, read_trace, told
 from edits import with_tables
 from harness import INFO, differences
@@ -136,7 +137,7 @@ def mutants(plan):
                 yield f"short {c.lines()[0]}", changed((*k.body[:i], short, *k.body[i + 1:]))
         if "_before" not in k.name:
             kernels = list(plan.kernels)
-            kernels[n] = replace(k, clusters=2)
+            kernels[n] = dealt_otherwise(k, 2)
             yield f"binding of {k.name}", replace(plan, kernels=tuple(kernels))
     for n in range(len(plan.turns)):
         yield f"no turn {n}", replace(plan, turns=plan.turns[:n] + plan.turns[n + 1:])

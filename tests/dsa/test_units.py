@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from changed_kernels import relowered
 from core_traces import expected_trace, read_trace
 from edits import with_tables
 from harness import INFO, differences
@@ -289,7 +290,7 @@ def test_sums_of_ragged_tiles_are_proved_to_have_room():
     plan = lower(program, s, TARGET)
     assert not plan_faults(plan)
     kernel, = plan.kernels
-    less = replace(kernel, scratch=tuple(
+    less = relowered(kernel, scratch=tuple(
         replace(x, elements=x.elements - 256) if "sums" in x.name else x for x in kernel.scratch))
     assert any("sums" in f for f in plan_faults(replace(plan, kernels=(less,))))
 
@@ -377,9 +378,9 @@ def test_plans_are_asked_where_operands_are(product):
     _, plan, _, _ = product
     kernel, = plan.kernels
     assert not plan_faults(plan)
-    contract, = kernel.stages
+    contract, = kernel.lowered.stages
     wrong = replace(contract, a=replace(contract.a, buffer="x"))
-    faults = plan_faults(replace(plan, kernels=(replace(kernel, stages=(wrong,)),)))
+    faults = plan_faults(replace(plan, kernels=(relowered(kernel, stages=(wrong,)),)))
     assert any("A is x, which is not in LB" in f for f in faults)
 
 

@@ -14,7 +14,7 @@ from te_programs import Maker, ax
 
 from aotc.emit.bundle.variants import EMITTERS
 from aotc.ir.expr import Const
-from aotc.ir.plan import Contract
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.statements import For, Range, walk_body
 from aotc.sched import decide, lower
 from aotc.sched.expand.fetches import next_panel
@@ -211,7 +211,7 @@ def panels_in_turn(c, ends):
 def test_what_is_fetched_next_is_what_is_read_next(program, ends, sums):
     target = get_target("x86-64-v3")
     plan = plan_of(program, target)
-    c, = (s for k in plan.kernels for s in k.stages if isinstance(s, Contract))
+    c, = (s for k in plan.kernels for s in k.lowered.stages if isinstance(s, Contract))
     if "taps" in sums:
         sums = sums | {"slice_taps": c.taps}
     c = replace(c, outer=tuple(Range(r.axis, Const(0), r.axis.extent) for r in c.outer), **sums)

@@ -15,7 +15,8 @@ from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
 from aotc.errors import AotcError
 from aotc.ir.expr import Const, Sym
-from aotc.ir.plan import Kernel, Place, Plan
+from aotc.ir.kernel.plan_kernels import About, Kernel, LoweredKernel
+from aotc.ir.plan import Place, Plan
 from aotc.ir.schedule import Schedule
 
 STRICT = ("-std=c11 -O1 -Wall -Wextra -Wconversion -Wsign-conversion -Wshadow -Wcast-align "
@@ -31,7 +32,8 @@ def _static_plan():
     places = (Place("x", "f32", (four,), "input", four, onnx="x"),
               Place("y", "bool", (four,), "output", four, onnx="y"))
     return Plan("flat", "c", (), (), places, (),
-                (Kernel("k00", "positive", ("n",), four, (), (), (), ("x",), ("y",)),))
+                (Kernel(LoweredKernel("k00", About("positive", ("n",)), four, (), (), (), ("x",),
+                                      ("y",)), ()),))
 
 
 FLAT = """#include "flat_internal.h"

@@ -95,7 +95,7 @@ def test_rows_of_one_image_and_one_tap_need_no_table_of_pointers():
     group = schedule.groups[0]
     cut = replace(schedule, groups=(replace(group, tile={"oh": 7}, parallel=("oh",)),))
     plan = lower(program, cut, target)
-    contract = next(s for s in plan.kernels[0].stages if hasattr(s, "taps"))
+    contract = next(s for s in plan.kernels[0].lowered.stages if hasattr(s, "taps"))
     assert [r.axis.extent.value for r in contract.m] == [784] and not contract.taps
     text = "\n".join(EMITTERS[target.emitter](plan, target).values())
     assert "kw" not in re.sub(r"/\*.*?\*/", "", text, flags=re.S)

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from changed_kernels import relowered
 from harness import RUNNABLE, Case, build_cases, differences
 from te_programs import Maker, ax
 
 from aotc.ir.conditions import bounds_from_data
 from aotc.ir.expr import Const, Load, Sym, Where, all_of, checked, compare
-from aotc.ir.plan import Nest
+from aotc.ir.kernel.plan_stages import Nest
 from aotc.ir.program import neutral
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.evaluate import evaluate
@@ -94,7 +95,7 @@ def feeds_of(case, rng, value):
 
 
 def narrowed(plan):
-    return [s for k in plan.kernels for s in k.stages if isinstance(s, Nest) and s.ends]
+    return [s for k in plan.kernels for s in k.lowered.stages if isinstance(s, Nest) and s.ends]
 
 
 @pytest.mark.parametrize("target", [
@@ -142,12 +143,12 @@ def test_an_end_that_is_not_held_inside_is_a_fault():
     program = bags(200, 3)
     plan = lower(program, decide(program, c), c)
     (kernel,) = plan.kernels
-    (nest,) = kernel.stages
+    (nest,) = kernel.lowered.stages
     for which, text in ((0, "below 0"), (1, "past its 200 steps")):
         name, end = nest.ends[which]
         loose = next(x for x in (end.a.a, end.a.b) if x.dtype == "i64" and hasattr(x, "buffer"))
         ends = tuple((v, loose if v == name else e) for v, e in nest.ends)
-        bad = replace(plan, kernels=(replace(kernel, stages=(replace(nest, ends=ends),)),))
+        bad = replace(plan, kernels=(relowered(kernel, stages=(replace(nest, ends=ends),)),))
         assert any(text in f for f in plan_faults(bad)), which
 
 

@@ -77,7 +77,7 @@ def test_stages_share_one_kernel():
     target = get_target("c")
     plan = lower(p, complete(p, schedule(target, p, connect, {"i": 8}, anchor), target), target)
     kernel, = plan.kernels
-    assert len(kernel.stages) == 4
+    assert len(kernel.lowered.stages) == 4
     hidden = {s.name: s.elements for s in kernel.scratch if s.name in connect}
     assert hidden == {"h0": 8 * 18, "h1": 8 * 10, "h2": 8 * 12}  # tiles, not tensors
 

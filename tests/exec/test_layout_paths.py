@@ -9,7 +9,7 @@ from small_models import together
 
 import aotc
 from aotc.ir.expr import Const
-from aotc.ir.plan import Contract, Nest
+from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.tools.peers import open_peer
@@ -51,7 +51,7 @@ def plan_of(model):
 
 
 def stages(model, kind):
-    return [s for k in plan_of(model).kernels for s in k.stages if isinstance(s, kind)]
+    return [s for k in plan_of(model).kernels for s in k.lowered.stages if isinstance(s, kind)]
 
 
 # extents, kernel, strides, pads

@@ -13,7 +13,7 @@ from te_programs import Maker, ax
 import aotc
 from aotc.emit.bundle.variants import EMITTERS
 from aotc.ir.expr import Const, Sym, substitute
-from aotc.ir.plan import Contract, Nest
+from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Range
 from aotc.sched import decide, lower
@@ -97,7 +97,7 @@ def nest(*extents, **fields):
     m.step("y", (ax("i", 1),), m.ref("x", *raxes), raxes, "sum")
     program = m.done("y")
     kernel, = lower(program, decide(program, TARGETS["c"]), TARGETS["c"]).kernels
-    found, = (s for s in kernel.stages if isinstance(s, Nest))
+    found, = (s for s in kernel.lowered.stages if isinstance(s, Nest))
     reduce = tuple(Range(r, Const(0), r.extent) for r in raxes)
     return in_parts(replace(found, reduce=reduce, parts=0, **fields))
 
@@ -149,7 +149,7 @@ def test_products_say_their_parts():
     program = m.done("short", "long")
     for target in RUNNABLE:
         plan = lower(program, decide(program, target), target)
-        parts = [s.part for k in plan.kernels for s in k.stages if isinstance(s, Contract)]
+        parts = [s.part for k in plan.kernels for s in k.lowered.stages if isinstance(s, Contract)]
         assert parts == [0, STEPS], target.name
         assert "in parts of 512" in str(plan)
 
@@ -165,7 +165,7 @@ def test_products_of_blocks_of_threads_have_totals_where_sums_are_very_long(targ
         m.step(name, (i, j), m.ref(f"x{name}", i, r) * m.ref(f"w{name}", r, j), (r,), "sum")
     program, target = m.done("short", "long"), get_target(target)
     plan = lower(program, decide(program, target, winograd=()), target)  # whole: no rewrites
-    assert [s.part for k in plan.kernels for s in k.stages] == [0, STEPS]
+    assert [s.part for k in plan.kernels for s in k.lowered.stages] == [0, STEPS]
     text = "".join(EMITTERS[target.emitter](plan, target).values())
     assert text.count("float total[") == 1 and "+= acc[" in text
 

@@ -7,7 +7,7 @@ from frontend_cases import by_onnxruntime, helper, numpy_helper, onnx, program_o
 
 import aotc
 from aotc.errors import ModelError
-from aotc.ir.plan import Nest
+from aotc.ir.kernel.plan_stages import Nest
 from aotc.sched import decide, lower
 from aotc.target import get_target
 
@@ -205,7 +205,7 @@ def test_bags_look_at_their_own_rows(mode):
         if mode == "ReduceSum" or make is listed:  # elsewhere an empty bag has no value
             same(run(program, feeds), by_onnxruntime(model, feeds), atol=1e-5, rtol=1e-5)
         plan = lower(program, decide(program, c), c)
-        assert any(s.ends for k in plan.kernels for s in k.stages if isinstance(s, Nest))
+        assert any(s.ends for k in plan.kernels for s in k.lowered.stages if isinstance(s, Nest))
 
 
 def inner(model, op):

@@ -8,7 +8,8 @@ from aotc.emit.bundle.render import render_bundle
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.cexpr import sym_field
 from aotc.ir.expr import Const, Sym, Var, checked, compare
-from aotc.ir.plan import Kernel, Place, Plan, Scratch
+from aotc.ir.kernel.plan_kernels import About, Kernel, LoweredKernel, Scratch
+from aotc.ir.plan import Place, Plan
 from aotc.ir.program import Check
 from aotc.ir.schedule import Schedule
 
@@ -64,10 +65,11 @@ def lookup_plan(name="lookup", ids="ids", bias="bias", out="out", node="gather_0
               Place("t0", "f32", (batch, seq, width), "arena", rows * WIDTH),
               Place("table", "f32", (Const(5), width), "weights", Const(40)),
               Place("scale", "f32", (width,), "weights", Const(8), offset=192))
-    kernels = (Kernel("k00", "look up", (node,), rows,
-                      ((Var("row"), checked(Var("id"), Const(5))),), (), (), (), ()),
-               Kernel("k01", "scale", ("scale_0",), rows, (),
-                      (Scratch("s", "f32", 8, 0),), (), (), ()))
+    kernels = (Kernel(LoweredKernel(
+        "k00", About("look up", (node,)), rows, ((Var("row"), checked(Var("id"), Const(5))),), (),
+        (), (), ()), ()), Kernel(LoweredKernel(
+            "k01", About("scale", ("scale_0",)), rows, (), (Scratch("s", "f32", 8, 0),), (), (),
+            ()), ()))
     if checks is None:
         checks = (Check(compare("lt", batch + seq, Const(150)), "batch + seq must stay small"),)
     scale = np.linspace(1, 2, WIDTH, dtype=np.float32)

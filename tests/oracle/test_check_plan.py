@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from changed_kernels import relowered
 from group_cases import GROUPS, schedule
 from te_programs import Maker, ax, conv2d
 from te_random import random_program, random_schedule
@@ -24,7 +25,7 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.indices.polynomial import ONE
-from aotc.ir.plan import Contract, Nest, Unrolled
+from aotc.ir.kernel.plan_stages import Contract, Nest, Unrolled
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import to_poly
 from aotc.oracle.check_plan import plan_faults
@@ -47,11 +48,11 @@ def planned(name, number=0, target=V4):
 def mutated(plan, change, kind=Nest, number=0, stage=0):
     """The Plan with ``change`` made to a stage of ``kind``, the ``stage``-th such of a kernel."""
     k = plan.kernels[number]
-    at = [i for i, s in enumerate(k.stages) if isinstance(s, kind)][stage]
-    stages = list(k.stages)
+    at = [i for i, s in enumerate(k.lowered.stages) if isinstance(s, kind)][stage]
+    stages = list(k.lowered.stages)
     stages[at] = change(stages[at])
     kernels = list(plan.kernels)
-    kernels[number] = replace(k, stages=tuple(stages))
+    kernels[number] = relowered(k, stages=tuple(stages))
     return replace(plan, kernels=tuple(kernels))
 
 
@@ -84,7 +85,7 @@ def test_scratch_short_by_one(name):
     for i, s in enumerate(plan.kernels[0].scratch):
         k = plan.kernels[0]
         short = k.scratch[:i] + (replace(s, elements=s.elements - 1),) + k.scratch[i + 1:]
-        assert names(replace(plan, kernels=(replace(k, scratch=short),)), s.name,
+        assert names(replace(plan, kernels=(relowered(k, scratch=short),)), s.name,
                      str(s.elements - 1)), s.name
 
 
@@ -108,7 +109,7 @@ def test_range_too_long():
 def test_tiles_that_are_not_whole():
     """What wrote outside: columns of a work item that fill no register tile, said to fill it."""
     plan = planned("masks", 1)
-    c = plan.kernels[0].stages[1]
+    c = plan.kernels[0].lowered.stages[1]
     assert "columns" not in c.whole
     assert names(mutated(plan, lambda c: replace(c, whole=("columns",)), Contract, stage=1),
                  "stage 1", "columns are not whole")
@@ -152,7 +153,7 @@ def test_guards_of_written_out_stages():
     plan = lower(p, s, V4)
     assert plan_faults(plan) == []
     k = next(i for i, k in enumerate(plan.kernels) if any(isinstance(s, Unrolled)
-                                                          for s in k.stages))
+                                                          for s in k.lowered.stages))
     never = mutated(plan, lambda s: replace(s, flags=tuple(
         (v, Const(True, "bool")) for v, _ in s.flags)), Unrolled, number=k)
     assert names(never, "load of")
@@ -161,8 +162,8 @@ def test_guards_of_written_out_stages():
 def test_names_that_nothing_binds():
     plan = planned("picked")
     k = plan.kernels[0]
-    assert names(replace(plan, kernels=(replace(k, let=k.let + (
-        (Axis("last", Const(4)), minimum(k.stages[-1].acc[0], Const(3))),)),)), "acc",
+    assert names(replace(plan, kernels=(relowered(k, let=k.lowered.let + (
+        (Axis("last", Const(4)), minimum(k.lowered.stages[-1].acc[0], Const(3))),)),)), "acc",
         "which nothing before it binds")
     alien = mutated(plan, lambda s: replace(s, puts=(replace(
         s.puts[0], offset=s.puts[0].offset + Axis("alien", Const(1))),) + s.puts[1:]))
@@ -185,7 +186,7 @@ def test_place_from_data_outside_of_the_box():
     plan = lower(p, s, c)
     assert plan_faults(plan) == []
 
-    value = plan.kernels[0].stages[-1].puts[0].value
+    value = plan.kernels[0].lowered.stages[-1].puts[0].value
     bounded = next(n for n in walk(value) if isinstance(n, Binary) and n.op == "max")
     rest = bounded.a if bounded.b == Const(0) else bounded.b
     bad = mutated(plan, lambda s: replace(s, puts=(replace(
@@ -197,7 +198,7 @@ def test_library_calls():
     p = next(random_program(seed) for seed in range(200)
              if any(hasattr(s, "kernel") for s in random_program(seed).steps))
     plan = lower(p, decide(p, V4), V4)
-    number, call = next((i, s) for i, k in enumerate(plan.kernels) for s in k.stages
+    number, call = next((i, s) for i, k in enumerate(plan.kernels) for s in k.lowered.stages
                         if hasattr(s, "operands"))
     first = call.operands[0]
     bad = mutated(plan, lambda s: replace(s, operands=(replace(first, offset=first.offset + 1),

@@ -4,11 +4,12 @@ import random
 from dataclasses import replace
 
 import pytest
+from changed_kernels import relowered, without_barrier
 from te_programs import Maker, ax, conv2d, matmul, softmax
 from te_random import random_program, random_schedule
 
 from aotc.ir.expr import Unary
-from aotc.ir.plan import Contract, Nest
+from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.program import LibCall
 from aotc.passes.inline import inline_moves
 from aotc.sched import decide, lower
@@ -49,13 +50,14 @@ def test_bytes_that_are_used_again_wait_for_their_readers():
     kernel = next(k for k in plan.kernels if len(k.scratch) > 1)
     taken = sum(len(bytes_of(s)) for s in kernel.scratch)
     assert taken > kernel.slab_bytes, "the case needs scratch buffers in the same place"
-    assert kernel.barriers and not barrier_faults(plan)
-    assert str(kernel).count("barrier") == len(kernel.barriers)
+    barriers = kernel.lowered.block.barriers
+    assert barriers and not barrier_faults(plan)
+    assert str(kernel).count("barrier") == len(barriers)
 
 
 def without(plan, kernel, number):
     """The Plan without the barrier in front of stage ``number`` of ``kernel``."""
-    left = replace(kernel, barriers=tuple(b for b in kernel.barriers if b != number))
+    left = without_barrier(kernel, number)
     return replace(plan, kernels=tuple(left if k is kernel else k for k in plan.kernels))
 
 
@@ -72,7 +74,7 @@ def attention():
 @pytest.mark.parametrize("program", [row_statistics, attention])
 def test_every_barrier_that_is_left_out_is_named(program):
     plan = planned(program())
-    planted = [(k, n) for k in plan.kernels for n in k.barriers]
+    planted = [(k, n) for k in plan.kernels for n in k.lowered.block.barriers]
     assert planted
     for kernel, number in planted:
         faults = barrier_faults(without(plan, kernel, number))
@@ -82,7 +84,7 @@ def test_every_barrier_that_is_left_out_is_named(program):
 def test_scratch_moved_over_what_the_same_stage_reads_is_named():
     plan = planned(row_statistics())
     kernel = next(k for k in plan.kernels if len(k.scratch) > 1)
-    for stage in kernel.stages:
+    for stage in kernel.lowered.stages:
         out = {p.buffer for p in stage.puts} & {s.name for s in kernel.scratch}
         read = next((s for s in kernel.scratch
                      if s.name not in out and repr(s.name) in repr(stage)), None)
@@ -90,7 +92,7 @@ def test_scratch_moved_over_what_the_same_stage_reads_is_named():
             continue
         moved = tuple(replace(s, offset=read.offset) if s.name in out else s
                       for s in kernel.scratch)
-        bad = replace(plan, kernels=tuple(replace(k, scratch=moved) if k is kernel else k
+        bad = replace(plan, kernels=tuple(relowered(k, scratch=moved) if k is kernel else k
                                           for k in plan.kernels))
         assert any(f"{read.name}" in f for f in barrier_faults(bad))
         return
@@ -108,7 +110,7 @@ def test_random_programs_and_schedules_are_proved(first):
         schedule = random_schedule(program, TARGET, seed) if seed % 2 else None
         plan = planned(program, schedule)
         assert not barrier_faults(plan), seed
-        planted = [(k, n) for k in plan.kernels for n in k.barriers]
+        planted = [(k, n) for k in plan.kernels for n in k.lowered.block.barriers]
         for kernel, number in random.Random(seed).sample(planted, min(2, len(planted))):
             assert barrier_faults(without(plan, kernel, number)), seed
             proved += 1
@@ -124,13 +126,13 @@ def test_starts_of_rows_take_what_the_taps_need():
         m.input("w", 64, 32, side, side)
         conv2d(m, "y", "x", "w", pad=side // 2)
         kernel = next(k for k in planned(m.done("y")).kernels
-                      if any(isinstance(s, Contract) for s in k.stages))
-        stage = next(s for s in kernel.stages if isinstance(s, Contract))
+                      if any(isinstance(s, Contract) for s in k.lowered.stages))
+        stage = next(s for s in kernel.lowered.stages if isinstance(s, Contract))
         row = TARGET.product_row(stage.row)
         rows = row.tap_bytes * side * side if stage.a.mode == "rows" else 0
-        sizes[side] = kernel.staged
+        sizes[side] = kernel.lowered.staged
         steps = row.staging.usual * row.step_bytes
-        assert kernel.staged == max(row.shared.sum_bytes, steps) + rows
+        assert kernel.lowered.staged == max(row.shared.sum_bytes, steps) + rows
     assert sizes
 
 
@@ -140,14 +142,15 @@ def test_teams_of_warps_fold_few_long_rows():
     m.step("y", (ax("i", 2),), m.ref("x", ax("i", 2), ax("r", 1 << 14)),
            (ax("r", 1 << 14),), "sum")
     kernel = planned(m.done("y")).kernels[0]
-    teams = {s.team for s in kernel.stages if isinstance(s, Nest)}
-    assert max(teams) > 1 and kernel.staged == 4 * (kernel.threads // TARGET.lanes)
+    teams = {s.team for s in kernel.lowered.stages if isinstance(s, Nest)}
+    assert max(teams) > 1 and kernel.lowered.staged == 4 * (kernel.threads // TARGET.lanes)
 
 
 def test_a_product_that_does_not_wait_for_the_memory_of_its_steps_is_named():
     plan = planned(attention())
-    kernel = next(k for k in plan.kernels if any(isinstance(s, Contract) for s in k.stages))
-    stages = tuple(replace(s, again=False) if isinstance(s, Contract) else s for s in kernel.stages)
-    several = replace(kernel, stages=(*stages, *stages))
+    kernel = next(k for k in plan.kernels if any(isinstance(s, Contract) for s in k.lowered.stages))
+    stages = tuple(replace(s, again=False) if isinstance(s, Contract) else s
+                   for s in kernel.lowered.stages)
+    several = relowered(kernel, stages=(*stages, *stages))
     faults = barrier_faults(replace(plan, kernels=(several,)))
     assert any("is used again, without a barrier behind a tile" in f for f in faults)

@@ -153,7 +153,7 @@ def test_a_result_over_its_input_is_told_from_one_beside_it(name, tells):
     apart, over = (replace(plan, places=tuple(
         replace(to, slot=source.slot, offset=source.offset + by) if p is to else p
         for p in plan.places)) for by in (1 << 12, 0))
-    assert k.reads_alone(apart, source.name) and not k.reads_alone(over, source.name)
+    assert apart.only_reads(k, source.name) and not over.only_reads(k, source.name)
     assert (kernel_key(apart, k) != kernel_key(over, k)) == tells
     if tells:
         text, = share_functions((over,))
@@ -196,7 +196,7 @@ def test_stages_of_several_kernels_are_one_function():
     """Two towers that are no part of each other, in one bundle."""
     target = get_target("x86-64-v3")
     one, other = (planned(tower(5, scales), target, "all")[0] for scales in ((), [(4, 3.0)]))
-    second = replace(other.kernels[0], name="k001")
+    second = other.kernels[0].named("k001")
     plan, = share_functions((replace(one, kernels=(one.kernels[0], second)),))
     assert functions(plan) == [k.name for k in plan.kernels]  # the last layers differ
     names = [f.name for f in stage_functions(plan)]

@@ -94,10 +94,11 @@ def test_rows_read_backwards_cannot_slide():
 def test_an_item_goes_on_where_the_one_before_it_ended(tile, goes_on):
     p, s = sliding(slides(three_convolutions(batch=2), ["e"], oh=4), tile)
     kernel, = lower(p, s, C).kernels
-    assert kernel.carried and (kernel.start is not None) == goes_on
+    steps = kernel.lowered.steps
+    assert steps.carried and (steps.start is not None) == goes_on
     text = render_kernels(lower(p, s, C), C)[f"{prefix(p.name)}_kernels_1.c"]
     before, _, inside = text.partition("for (int64_t tile = begin")
-    declared = f"int64_t {kernel.carried[0][0].name} = 0;"
+    declared = f"int64_t {steps.carried[0][0].name} = 0;"
     assert (declared in before, declared in inside) == (goes_on, not goes_on)
     assert ("if (oh_first == 0) {" in inside) == goes_on
 
@@ -126,13 +127,13 @@ def test_rows_are_computed_once_in_a_run(parts, tile, rows, monkeypatch):
 def test_the_plan_has_steps_and_moves_what_is_kept():
     p, s = sliding(slides(three_convolutions(), ["e"], oh=6), {"oh": 3})
     kernel, = lower(p, s, C).kernels
-    assert kernel.tiles == Const(3) and kernel.steps is not None
-    assert [v.name for v, _ in kernel.let] == ["oh_first", "oh_end"]
+    assert kernel.tiles == Const(3) and kernel.lowered.steps is not None
+    assert [v.name for v, _ in kernel.lowered.let] == ["oh_first", "oh_end"]
     assert {"oh_lo", "oh_hi", "e_oh_from", "er_kept", "er_shift"} <= {
-        v.name for v, _ in kernel.step_let}
+        v.name for v, _ in kernel.lowered.steps.let}
     (moved,), (scratch,) = [
         [x for x in found if "er" in (getattr(x, "name", ""), *(p.buffer for p in puts(x)))][:1]
-        for found in (kernel.stages, kernel.scratch)]
+        for found in (kernel.lowered.stages, kernel.scratch)]
     assert "er[" in str(moved.puts[0].value) and scratch.elements == 20 * (3 + 2) * 11
     assert "for ~step in 0.." in str(kernel)
 
@@ -288,7 +289,7 @@ def test_what_is_kept_moves_in_lanes_whatever_it_is(tmp_path):
                   if runs_here(t))
     found = {d: kept_as(d, target) for d in ("bf16", "f16", "i32", "u8", "i8")}
     for p, s in found.values():
-        moved, *_ = lower(p, s, target).kernels[0].stages
+        moved, *_ = lower(p, s, target).kernels[0].lowered.stages
         assert moved.row.startswith("move_f32__") and moved.puts[0].buffer == "a"
     built = build_cases([Case(d, p, s) for d, (p, s) in found.items()], target, tmp_path / "b",
                         STRICT)

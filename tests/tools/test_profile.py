@@ -115,7 +115,7 @@ def test_part_of_plain_loops_is_estimated():
     p = m.done("r", "top", "arg")
     for name, most in (("x86-64-v3", 1.0), ("c", 0.0)):
         target = TARGETS[name]
-        parts = [k.plain for k in lower(p, decide(p, target), target).kernels]
+        parts = [k.work.plain for k in lower(p, decide(p, target), target).kernels]
         assert max(parts) <= most and (max(parts) > 0.8) == (most > 0)
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from aotc.emit.text.cexpr import c_index, sym_field
 from aotc.emit.text.places import address, bytes_of
-from aotc.ir.plan import Kernel, Place, Plan
+from aotc.ir.kernel.plan_kernels import Kernel
+from aotc.ir.plan import Place, Plan
 from aotc.ir.plan_regions import PlanRegion, Rounds
 from aotc.ir.program import Entry, State
 from aotc.ir.simplify import simplify

@@ -11,7 +11,8 @@ from aotc.emit.text.cexpr import c_index, sym_field
 from aotc.errors import AotcError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const, Expr, Sym, leaves, show
-from aotc.ir.plan import Place, Plan, Size, rules_of
+from aotc.ir.kernel.plan_kernels import Size
+from aotc.ir.plan import Place, Plan, rules_of
 from aotc.ir.simplify import lower, simplify, upper
 from aotc.ir.statements import WORKERS
 from aotc.target import get_target
@@ -235,9 +236,9 @@ def counts_workers(plan: Plan) -> bool:
 def kernels(plan: Plan) -> list[dict[str, Any]]:
     """Template rows of the kernels in call order."""
     return [{"name": k.name, "title": k.title, "origin": list(k.origin),
-             "plain": round(k.plain, 3), "tiles": c_index(simplify(k.tiles)),
-             "rows": list(dict.fromkeys(s.row for s in k.stages)),
-             "flops": c_index(k.flops), "bytes": c_index(k.bytes)}
+             "plain": round(k.work.plain, 3), "tiles": c_index(simplify(k.tiles)),
+             "rows": list(dict.fromkeys(s.row for s in k.lowered.stages)),
+             "flops": c_index(k.work.flops), "bytes": c_index(k.work.bytes)}
             for k in plan.kernels]
 
 

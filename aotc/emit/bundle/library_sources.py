@@ -9,8 +9,9 @@ from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.env import KernelEnv
 from aotc.installed import runtime_c
 from aotc.ir.dtypes import DTYPES, is_float
+from aotc.ir.kernel.plan_stages import Call
 from aotc.ir.library import LIBRARY
-from aotc.ir.plan import Call, Plan
+from aotc.ir.plan import Plan
 from aotc.ir.statements import walk_body
 
 _SHARED = ("aotc_heap.h", "aotc_walk.h")

@@ -22,7 +22,8 @@ from aotc.emit.text.places import place_text
 from aotc.ir.contents import nodes
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Guarded, Sym, as_expr
-from aotc.ir.plan import Kernel, Plan, Rule, rules_of
+from aotc.ir.kernel.plan_kernels import Kernel, Rule
+from aotc.ir.plan import Plan, rules_of
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import OWN, For, Function, Section, walk_body
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 from aotc.ir.contents import nodes
 from aotc.ir.dtypes import BF16, HALF, HALVES
+from aotc.ir.kernel.plan_kernels import Kernel
+from aotc.ir.kernel.plan_stages import Call
 from aotc.ir.numbers.narrow import SHORT
-from aotc.ir.plan import Call, Kernel, Plan
+from aotc.ir.plan import Plan
 from aotc.ir.simplify import upper
 from aotc.ir.statements import For, Stmt, walk_body
 from aotc.ir.tile_statements import Expand, RowTable, Tile, Vector

@@ -13,7 +13,7 @@ from aotc.emit.text.env import Env
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Binary, Const, Expr, Var
-from aotc.ir.plan import Call, Contract
+from aotc.ir.kernel.plan_stages import Call, Contract
 from aotc.ir.program import FOLD_STEP, neutral
 from aotc.ir.statements import (
     Accumulate,

@@ -36,7 +36,7 @@ from aotc.ir.expr import (
     children,
     show,
 )
-from aotc.ir.plan import Kernel, Rule
+from aotc.ir.kernel.plan_kernels import Kernel, Rule
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">",
           "ge": ">=", "eq": "==", "ne": "!=", "and": "&", "or": "|", "xor": "^"}

@@ -21,8 +21,8 @@ from aotc.emit.text.dialect import environment
 from aotc.ir.contents import names_in, substituted, with_expressions
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const, Expr, Load, as_expr, rewrite, substitute
+from aotc.ir.kernel.plan_stages import Call
 from aotc.ir.numbers.byte_panels import PanelPlaces
-from aotc.ir.plan import Call
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import ACC_TILE, OWN, SUMS, Alloc, Box, Fill, Range, Scope
 from aotc.ir.tile_statements import (

@@ -15,7 +15,8 @@ from aotc.emit.text.env import KernelEnv
 from aotc.emit.text.functions import Owned
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Expr
-from aotc.ir.plan import Call, Plan, Rule
+from aotc.ir.kernel.plan_kernels import Rule
+from aotc.ir.plan import Plan
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import ACC_TILE, OWN, Box, Copy, Fill, Function, Section, Wait
 from aotc.ir.tile_statements import Pack, Tile, TileSums
@@ -37,7 +38,7 @@ class CoreText(KernelText):
         super().__init__(owned, name, dialect, rules)
 
     def written_by(self, env: KernelEnv) -> KernelWriter:
-        self.hosted = any(isinstance(s, Call) for s in self.kernel.stages)
+        self.hosted = self.kernel.lowered.calls_library
         if self.hosted:
             return super().written_by(env)
         at, shared = env["buffer"], {b for b in self.tensors if self.plan.place(b).memory}

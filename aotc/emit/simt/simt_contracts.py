@@ -22,7 +22,7 @@ from aotc.ir.category import zero_filled, zero_outside
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const, Expr, Load, as_expr, substitute
-from aotc.ir.plan import Contract, Operand
+from aotc.ir.kernel.plan_stages import Contract, Operand
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range, Store
 from aotc.target.kernel_rows import ProductRow

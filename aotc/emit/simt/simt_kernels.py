@@ -28,7 +28,9 @@ from aotc.installed import TEMPLATES
 from aotc.ir.contents import names_in, nodes, with_symbols
 from aotc.ir.dtypes import BF16, DTYPES
 from aotc.ir.expr import Guarded, Sym, as_expr
-from aotc.ir.plan import Contract, Kernel, Plan, Rule, Scratch, rules_of
+from aotc.ir.kernel.plan_kernels import Kernel, Rule, Scratch
+from aotc.ir.kernel.plan_stages import Contract
+from aotc.ir.plan import Plan, rules_of
 from aotc.ir.plan_regions import Rounds
 from aotc.ir.simplify import lower, simplify, upper
 from aotc.target.base import Target
@@ -90,7 +92,7 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
     names = names_in(kernel.body)
     writer = _Writer(values, kernel, base, target, env)
     body = writer.body(with_symbols(kernel.body, Argument.of))
-    bytes_ = base + kernel.staged
+    bytes_ = base + kernel.lowered.staged
     head = ["AOTC_DYN_SMEM(unsigned char, shared);"] if bytes_ else []
     head += [_scratch_pointer(s) for s in kernel.scratch]
     head += ["const int64_t tile = (int64_t)blockIdx.x;"] if "tile" in names else []
@@ -147,7 +149,7 @@ def _arguments(plan: Plan, kernel: Kernel) -> list[tuple[str, str]]:
     out, arrays = [], {a.buffer: a for a in kernel.arrays}
     for b in kernel.touched:
         p, const = plan.place(b), "" if b in kernel.writes else "const "
-        alone, ctype = "__restrict__ " * kernel.reads_alone(plan, b), const + DTYPES[p.dtype].c
+        alone, ctype = "__restrict__ " * plan.only_reads(kernel, b), const + DTYPES[p.dtype].c
         where = pointer(p) if p.storage in POINTERS else f"({const}void *){cast_from(p)}"
         out.append((declaration(ctype, f"{alone}t_{b}", arrays.get(b)),
                     f"({declaration(ctype, '', arrays.get(b))}){where}"))

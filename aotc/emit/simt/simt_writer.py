@@ -13,7 +13,7 @@ from aotc.emit.text.cexpr import ATOM, c_index, c_int
 from aotc.emit.text.env import BlockEnv
 from aotc.ir.contents import names_in
 from aotc.ir.expr import Binary, Const, Var, maximum
-from aotc.ir.plan import points
+from aotc.ir.kernel.plan_stages import points
 from aotc.ir.program import FOLD_STEP
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Barrier, First, Range, Spread, Start, Stmt, Total

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from aotc.ir.contents import for_all
-from aotc.ir.plan import Kernel, Plan
+from aotc.ir.kernel.plan_kernels import Kernel
+from aotc.ir.plan import Plan
 
 
 @dataclass(frozen=True)

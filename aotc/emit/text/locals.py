@@ -7,7 +7,7 @@ from typing import Any
 
 from aotc.emit.text.c_names import RESERVED
 from aotc.ir.expr import Axis, Expr, Load, Var, rewrite
-from aotc.ir.plan import Kernel
+from aotc.ir.kernel.plan_kernels import Kernel
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
     FIRST,
@@ -45,7 +45,7 @@ def with_safe_names(kernel: Kernel, locals_: Collection[str] = LOCALS) -> Kernel
     states = {s.var.name for s in inside if isinstance(s, Declare)
               and not s.var.name.startswith(OWN)}
     axes = {a.name for a in bound}
-    used = axes | states | {v.name for v, _ in kernel.let + kernel.step_let + kernel.carried}
+    used = axes | states | {v.name for v, _ in kernel.lowered.lets + kernel.lowered.carried}
     named = {a: _fresh(f"{a}_axis", used) for a in sorted(axes) if a in states
              or _clashes(a, axes, locals_)}
     named |= {s: _fresh(f"{s}_state", used) for s in sorted(states) if _clashes(s, axes, locals_)}

@@ -7,7 +7,7 @@ no hardware sees a stream in that.  Read from beyond a worker's own cache, a dep
 
 from aotc.ir.access import affine_stride, stride
 from aotc.ir.expr import Axis, Const, Load, axes_of, substitute, walk
-from aotc.ir.plan import Nest
+from aotc.ir.kernel.plan_stages import Nest
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Prefetch
 from aotc.sched.expand.making import Making

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from aotc.ir.expr import Axis, Binary, Const, Expr, rewrite
-from aotc.ir.plan import Contract, Nest
+from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import FIRST, Range
 from aotc.sched.expand.making import Making

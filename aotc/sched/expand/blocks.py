@@ -1,6 +1,6 @@
 """A Nest as statements of a block of threads that share a work item."""
 
-from aotc.ir.plan import Nest
+from aotc.ir.kernel.plan_stages import Nest
 from aotc.ir.program import Fold
 from aotc.ir.statements import Accumulate, Body, First, Range, Spread, Store, Total
 from aotc.sched.expand.making import Making

@@ -16,7 +16,7 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.plan import Contract
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.simplify import linear_in, simplify
 from aotc.ir.statements import Body, Box, For, Let, Put, Range, Store
 from aotc.ir.tile_statements import Pack, Point, RowCounters, RowTable, Tile, is_narrow

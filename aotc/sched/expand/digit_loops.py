@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from aotc.ir.access import stride
 from aotc.ir.expr import Axis, Binary, Const, Load, axes_of, substitute, walk
-from aotc.ir.plan import Nest
+from aotc.ir.kernel.plan_stages import Nest
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Put, Range
 from aotc.sched.expand.making import Making

@@ -19,7 +19,7 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.plan import Contract
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.simplify import linear_in, simplify, upper
 from aotc.ir.statements import Body, Box, Copy, Fill, If, Put, Range, Stmt, Store
 from aotc.ir.tile_statements import Expand, Pack, Point, dot_step, whole_steps

@@ -23,7 +23,7 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.plan import Contract
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
     ACC_TILE,

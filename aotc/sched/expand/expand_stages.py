@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from aotc.ir.expr import Binary, Const, Expr
-from aotc.ir.plan import Ahead, Call, Contract, Kernel, Nest, Stage, Unrolled
+from aotc.ir.kernel.plan_kernels import Ahead, Kernel, LoweredKernel, Steps
+from aotc.ir.kernel.plan_stages import Call, Contract, Nest, Stage, Unrolled
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
     NEXT,
@@ -31,45 +32,45 @@ from aotc.sched.expand.prune import pruned
 from aotc.target.base import Target
 
 
-def expanded(kernel: Kernel, target: Target) -> Kernel:
-    """The Kernel with its stages as statements."""
+def expanded(kernel: LoweredKernel, target: Target) -> Kernel:
+    """The Kernel with the statements of a lowered one's stages."""
     making = making_of(kernel, target)
     out: list[Stmt] = []
     around = dict(kernel.around)
+    barriers = kernel.block.barriers if kernel.block is not None else ()
     for number, s in enumerate(kernel.stages):
-        out += [Barrier()] if number in kernel.barriers else []
+        out += [Barrier()] if number in barriers else []
         out += around.get(number, ())
-        says = kernel.says[number] if number < len(kernel.says) else ()
+        says = kernel.about.says[number] if number < len(kernel.about.says) else ()
         making.where = f"kernel {kernel.name}, stage {number}"
         out.append(replace(_section(s, making, kernel, target), says=says))
-    body = _stepped(kernel, (*out, *around.get(len(kernel.stages), ())))
-    return replace(kernel, body=pruned((*(Let(v, e) for v, e in kernel.let), *body)),
-                   kept=tuple(v for v, _ in kernel.carried) if kernel.start is not None else ())
+    body: Body = (*out, *around.get(len(kernel.stages), ()))
+    if kernel.steps is not None:
+        body = _stepped(kernel.steps, body)
+    return Kernel(kernel, pruned((*(Let(v, e) for v, e in kernel.let), *body)))
 
 
-def making_of(kernel: Kernel, target: Target) -> Making:
-    """What expanding the stages of a Kernel needs."""
+def making_of(kernel: LoweredKernel, target: Target) -> Making:
+    """What expanding the stages of a kernel needs."""
     return Making(target.vectors, target.tuning.line_floats, {s.name for s in kernel.scratch} | {
         p.buffer for s in kernel.stages for p in s.puts})
 
 
-def _stepped(kernel: Kernel, body: Body) -> Body:
+def _stepped(steps: Steps, body: Body) -> Body:
     """The body of a work item in its steps.  What a step leaves to the next is 0 in the first one;
     or kept from the item before, unless this one's ``start`` is 0."""
-    if kernel.steps is None:
-        return body
-    carried = tuple(v for v, _ in kernel.carried)
+    carried = tuple(v for v, _ in steps.carried)
     first: Body = tuple(Declare(v, Const(0)) for v in carried)
-    if kernel.start is not None:
-        first = (If(Binary("eq", kernel.start, Const(0)),
+    if steps.start is not None:
+        first = (If(Binary("eq", steps.start, Const(0)),
                     tuple(Update((v,), (Const(0),)) for v in carried)),)
-    after = tuple(Update((v,), (e,)) for v, e in kernel.carried)
-    lets: Body = tuple(Let(v, e) for v, e in kernel.step_let)
-    if kernel.ahead is not None:
-        first = (*first, *kernel.ahead.once, Scope(_next(kernel.ahead, Const(0), (0,))))
+    after = tuple(Update((v,), (e,)) for v, e in steps.carried)
+    lets: Body = tuple(Let(v, e) for v, e in steps.let)
+    if steps.ahead is not None:
+        first = (*first, *steps.ahead.once, Scope(_next(steps.ahead, Const(0), (0,))))
         more = simplify(STEP + 1)
-        lets = (*lets, If(Binary("lt", more, kernel.steps), _next(kernel.ahead, more, (0, 1))))
-    return (*first, For(STEP, Const(0), kernel.steps, (*lets, *body, *after)))
+        lets = (*lets, If(Binary("lt", more, steps.count), _next(steps.ahead, more, (0, 1))))
+    return (*first, For(STEP, Const(0), steps.count, (*lets, *body, *after)))
 
 
 def _next(ahead: Ahead, number: Expr, places: Sequence[int]) -> Body:
@@ -80,7 +81,7 @@ def _next(ahead: Ahead, number: Expr, places: Sequence[int]) -> Body:
     return (*lets, If(Binary("eq", NEXT % 2, Const(0)), *ahead.copies))
 
 
-def _section(stage: Stage, making: Making, kernel: Kernel, target: Target) -> Section:
+def _section(stage: Stage, making: Making, kernel: LoweredKernel, target: Target) -> Section:
     """The statements of one stage."""
     if not kernel.threads:
         apart = len(kernel.stages) > 1 and isinstance(stage, Contract) and bool(

@@ -26,7 +26,7 @@ from aotc.ir.expr import (
     minimum,
     substitute,
 )
-from aotc.ir.plan import Contract
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.simplify import same, simplify, upper
 from aotc.ir.statements import OWN, Body, Box, For, If, Let, Prefetch, Stmt
 from aotc.ir.tile_statements import Point

@@ -4,8 +4,8 @@ a micro-kernel that leaves them in memory."""
 from aotc.ir.access import stride
 from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, Where, walk
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.numbers.narrow import FLOAT_LANES
-from aotc.ir.plan import Contract
 from aotc.ir.simplify import same, upper
 from aotc.ir.tile_statements import is_narrow
 from aotc.sched.expand.making import Making

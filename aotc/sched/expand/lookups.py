@@ -27,8 +27,8 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
+from aotc.ir.kernel.plan_stages import Nest
 from aotc.ir.numbers.narrow import FLOAT_LANES
-from aotc.ir.plan import Nest
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import For, Let, Prefetch, Range, Stmt
 from aotc.sched.expand.making import Making

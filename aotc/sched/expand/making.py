@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.ir.plan import Contract, Nest
+from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.statements import OWN
 from aotc.target.base import VectorFacts
 

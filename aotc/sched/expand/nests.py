@@ -8,8 +8,8 @@ from aotc.ir.access import affine_stride, is_woven, stride
 from aotc.ir.contents import substituted
 from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Var, substitute
+from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.numbers.narrow import FLOAT_LANES
-from aotc.ir.plan import Contract, Nest
 from aotc.ir.program import Fold
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import (

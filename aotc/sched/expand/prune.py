@@ -7,7 +7,7 @@ from typing import Any
 
 from aotc.ir.contents import buffers_in, names_in, substituted
 from aotc.ir.expr import Axis, Const, Expr, substitute
-from aotc.ir.plan import Contract
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
     OWN,

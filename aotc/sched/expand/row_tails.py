@@ -8,7 +8,7 @@ panel serves a tile of a quarter and of half the rows, or of one.
 from dataclasses import replace
 
 from aotc.ir.expr import Binary, Const, Expr
-from aotc.ir.plan import Contract
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.statements import ACC_TILE, Alloc, Body, If
 from aotc.ir.tile_statements import Tile, is_narrow
 from aotc.sched.expand.epilogues import from_memory, from_registers

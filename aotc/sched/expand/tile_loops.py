@@ -8,7 +8,7 @@ from math import prod
 
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, as_expr, minimum
-from aotc.ir.plan import Contract
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import OWN, For, Let, Range, Stmt
 from aotc.ir.tile_statements import slice_start

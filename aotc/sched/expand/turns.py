@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from aotc.ir.access import affine_stride
 from aotc.ir.expr import Axis, Binary, Const, minimum, substitute
-from aotc.ir.plan import Contract
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import OWN, Body, Box, Copy, Declare, If, Put, Update
 from aotc.sched.expand.tile_loops import TileLoops

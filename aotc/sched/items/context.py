@@ -17,8 +17,8 @@ from aotc.ir.expr import (
     minimum,
     substitute,
 )
+from aotc.ir.kernel.plan_kernels import Scratch, Size
 from aotc.ir.layout import LayoutJson
-from aotc.ir.plan import Scratch, Size
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import simplify

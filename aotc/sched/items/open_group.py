@@ -4,7 +4,7 @@ other."""
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from aotc.ir.plan import Bindings
+from aotc.ir.kernel.plan_stages import Bindings
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched.items.context import Context

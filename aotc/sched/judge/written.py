@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from aotc.ir.kernel.plan_kernels import LoweredKernel
+from aotc.ir.kernel.plan_stages import Contract, Nest, Stage, points
 from aotc.ir.layout import LayoutJson
-from aotc.ir.plan import Contract, Kernel, Nest, Stage, points
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched.cost.block_cost import order_cost, product_step
@@ -32,14 +33,14 @@ def written_seconds(program: Program, target: Target, group: Group,
 
 
 def _written(program: Program, target: Target, group: Group,
-             layouts: Mapping[str, LayoutJson]) -> Kernel:
-    """The group as a Kernel, with the choices of deciders where it has none."""
+             layouts: Mapping[str, LayoutJson]) -> LoweredKernel:
+    """The group as a kernel, with the choices of deciders where it has none."""
     found = staged(program, Schedule(target.name, (group,), dict(layouts)), target, group)
     return written_kernel(program, target, group_writing(program, group, target, found), found)
 
 
-def _open(kernel: Kernel) -> list[Contract | Nest]:
-    """The stages of a Kernel that have choices."""
+def _open(kernel: LoweredKernel) -> list[Contract | Nest]:
+    """The stages of a kernel that have choices."""
     return [s for s in kernel.stages if isinstance(s, (Contract, Nest))]
 
 
@@ -49,12 +50,12 @@ def saying(group: Group, other: Group) -> Group:
         s: c.with_said(other.choice(s).text.said) for s, c in group.choices.items()})
 
 
-def _seconds(kernel: Kernel, target: Target) -> float:
+def _seconds(kernel: LoweredKernel, target: Target) -> float:
     """What the choices of a kernel's stages take, of the terms that the cost has for them."""
     machine = target.machine
     items = -(-estimate(kernel.tiles) // machine.workers)
     if kernel.steps is not None:
-        items *= estimate(kernel.steps)
+        items *= estimate(kernel.steps.count)
     return items * sum(_block(s, kernel, target) if kernel.threads else _alone(s, target)
                        for s in kernel.stages)
 
@@ -74,7 +75,7 @@ def _alone(stage: Stage, target: Target) -> float:
         (*stage.outer, *stage.m, stage.n)) or 1), share)
 
 
-def _block(stage: Stage, kernel: Kernel, target: Target) -> float:
+def _block(stage: Stage, kernel: LoweredKernel, target: Target) -> float:
     """Of a stage that the threads of a block share."""
     if isinstance(stage, Nest) and stage.folds_lanes:
         return team_cost(stage, kernel.threads, target, stage.team)

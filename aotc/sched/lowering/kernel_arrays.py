@@ -6,7 +6,8 @@ from dataclasses import fields, is_dataclass, replace
 from aotc.ir.access import ArrayForm, ArrayOf
 from aotc.ir.contents import buffers_in
 from aotc.ir.expr import Const, Expr, compare
-from aotc.ir.plan import Contract, Kernel
+from aotc.ir.kernel.plan_kernels import Kernel
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.read_boxes import Facts, conditions, guarded_loads
 from aotc.ir.simplify import proves, simplify
 from aotc.ir.statements import TILE, Body, Box, For, If, Let, Prefetch, Put, Range, Stmt

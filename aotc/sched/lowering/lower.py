@@ -6,7 +6,9 @@ from dataclasses import replace
 from aotc.errors import ScheduleError
 from aotc.ir.access import ArrayForm, layout_from_json
 from aotc.ir.contents import with_buffers, with_symbols
-from aotc.ir.plan import Contract, Kernel, Nest, Place, Plan
+from aotc.ir.kernel.plan_kernels import LoweredKernel
+from aotc.ir.kernel.plan_stages import Contract, Nest
+from aotc.ir.plan import Place, Plan
 from aotc.ir.program import Branch, LibCall, Loop, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
@@ -19,7 +21,7 @@ from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.lowering.lower_call import lower_call
 from aotc.sched.lowering.lower_region import Bodies, region_buffers
 from aotc.sched.lowering.staged import Staged, kept_stages
-from aotc.sched.lowering.threads import barriers, shared_by_threads
+from aotc.sched.lowering.threads import shared_by_threads, with_barriers
 from aotc.sched.memory.allocate import lives, slot_sizes
 from aotc.sched.model.sparse_tables import sparse_constants
 from aotc.sched.model.stages import find_call
@@ -29,7 +31,7 @@ from aotc.target.base import Machine, Target
 
 
 def lower(program: Program, schedule: Schedule, target: Target,
-          common: Mapping[str, Kernel] | None = None) -> Plan:
+          common: Mapping[str, LoweredKernel] | None = None) -> Plan:
     """The Plan of a checked Schedule without variants, or of one part of it
     (``sched.shape_variants``).  common: {group: its kernel for more calls than the Program's}
     (``sched.common_kernels``).  ScheduleError lists all faults of an illegal one."""
@@ -72,7 +74,7 @@ def lower(program: Program, schedule: Schedule, target: Target,
                               ring=ring_elements(program, schedule, name)))
     places += bodies.placed(end)
     known = {p.name: p for p in places}
-    kernels = tuple(replace(k, barriers=barriers(k, known)) if k.threads else k for k in kernels)
+    kernels = tuple(with_barriers(k, known) for k in kernels)
     forms = {names.get(b, b): _form(program, schedule, b) for b in program.buffers}
     kernels = tuple(with_arrays(expanded(k, target), forms) for k in kernels)
     kernels = _for_calls_of(program, kernels, {
@@ -125,8 +127,8 @@ def _place(program, schedule, name, storage, offset=0, slot=0, index=0):
 
 
 def lower_group(program: Program, schedule: Schedule, target: Target, group: Group,
-                name: str = "") -> Kernel:
-    """One group as one Kernel: the tile decode, scratch, and its stages in order.  ScheduleError
+                name: str = "") -> LoweredKernel:
+    """One group as one kernel: the tile decode, scratch, and its stages in order.  ScheduleError
     where they cannot be written as it says, or scratch does not fit into its memory."""
     call = find_call(program, group)
     if isinstance(call, LibCall):
@@ -136,8 +138,8 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
         found.kernel, name=name)))
 
 
-def written_kernel(program: Program, target: Target, group: Group, found: Staged) -> Kernel:
-    """The Kernel of a staged group, each stage with the choices of how it is written."""
+def written_kernel(program: Program, target: Target, group: Group, found: Staged) -> LoweredKernel:
+    """The kernel of a staged group, each stage with the choices of how it is written."""
     kernel = found.kernel
     stages = tuple(replace(s, writing=group.choice(owner).text)
                    if isinstance(s, (Contract, Nest)) else s
@@ -147,8 +149,8 @@ def written_kernel(program: Program, target: Target, group: Group, found: Staged
     return kernel
 
 
-def lined(program: Program, kernel: Kernel) -> list[str]:
-    """Buffers that a Kernel reads which begin at a multiple of 16 bytes outside its memory."""
+def lined(program: Program, kernel: LoweredKernel) -> list[str]:
+    """Buffers that a kernel reads which begin at a multiple of 16 bytes outside its memory."""
     return [b for b in kernel.reads if program.buffers[b].role in ("temp", "const")]
 
 

@@ -4,8 +4,9 @@ many of them as the library kernel takes at a time."""
 from aotc.errors import ScheduleError
 from aotc.ir.access import volume
 from aotc.ir.expr import Axis, Const, Load, Shape, minimum
+from aotc.ir.kernel.plan_kernels import About, Block, LoweredKernel, Work
+from aotc.ir.kernel.plan_stages import Call, Nest
 from aotc.ir.library import LIBRARY, item
-from aotc.ir.plan import Call, Kernel, Nest
 from aotc.ir.program import LibCall, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import simplify
@@ -16,8 +17,8 @@ from aotc.target.base import Target
 
 
 def lower_call(program: Program, schedule: Schedule, target: Target, group: Group, call: LibCall,
-               name: str) -> Kernel:
-    """The Kernel of a group that is the LibCall ``call``, a work item of which is one call of the C
+               name: str) -> LoweredKernel:
+    """The kernel of a group that is the LibCall ``call``, a work item of which is one call of the C
     function.  Every tensor it touches is row-major."""
     row = LIBRARY.get(call.kernel)
     if row is not None and row.grows and not target.library:
@@ -38,13 +39,14 @@ def lower_call(program: Program, schedule: Schedule, target: Target, group: Grou
     stage = Call(call.kernel, program.dtype(names[0]), operands, numbers)
     reads = tuple(dict.fromkeys(call.inputs))
     count = simplify((items + (row.rows - 1)) // row.rows)
-    return Kernel(name, _title(program, call), call.origin, count, (), (), (stage,),
-                  reads, call.outs, Const(0), group_bytes(program, schedule, (), reads, call.outs))
+    work = Work(bytes=group_bytes(program, schedule, (), reads, call.outs))
+    return LoweredKernel(name, _about(program, call), count, (), (), (stage,), reads, call.outs,
+                         work)
 
 
 def _by_threads(program: Program, schedule: Schedule, target: Target, group: Group, call: LibCall,
-                name: str) -> Kernel:
-    """The Kernel of new entries that threads put behind the old ones, in place: a work item copies
+                name: str) -> LoweredKernel:
+    """The kernel of new entries that threads put behind the old ones, in place: a work item copies
     a piece of what belongs to one row, so that a few long rows have blocks enough."""
     alias = next(a for a in program.aliases if a.present == call.outs[0])
     _, added = call.inputs
@@ -58,12 +60,12 @@ def _by_threads(program: Program, schedule: Schedule, target: Target, group: Gro
     put = Put(alias.present, simplify(row * room + call.numbers[1] + first + at), value)
     nest = Nest(target.rows("move")[0].name, (Range(at, Const(0), left),), (), "none", (), value,
                 (put,), "at", target.lanes)
-    return shared_by_threads(Kernel(
-        name, _title(program, call), call.origin,
-        simplify(call.numbers[0] * pieces), (), (), (nest,), (added,), call.outs, Const(0),
-        group_bytes(program, schedule, (), (added,), (added,)), group.threads), target)
+    work = Work(bytes=group_bytes(program, schedule, (), (added,), (added,)))
+    return shared_by_threads(LoweredKernel(
+        name, _about(program, call), simplify(call.numbers[0] * pieces), (), (), (nest,), (added,),
+        call.outs, work, block=Block(group.threads)), target)
 
 
-def _title(program: Program, call: LibCall) -> str:
-    return "; ".join(f"{b} {program.dtype(b)}[{', '.join(map(str, program.shape(b)))}]"
-                     for b in call.outs)
+def _about(program: Program, call: LibCall) -> About:
+    return About("; ".join(f"{b} {program.dtype(b)}[{', '.join(map(str, program.shape(b)))}]"
+                           for b in call.outs), call.origin)

@@ -5,7 +5,8 @@ from dataclasses import replace
 from aotc.ir.access import is_multiple, linearise, stride
 from aotc.ir.category import Axes, Factors, zero_filled
 from aotc.ir.expr import Axis, Cast, Const, Expr, Where, substitute
-from aotc.ir.plan import Contract, Operand, Size, most
+from aotc.ir.kernel.plan_kernels import Size, most
+from aotc.ir.kernel.plan_stages import Contract, Operand
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import Put, Range
 from aotc.sched.accelerator.items.unit_operands import sum_elements, tap_step, unit_rows

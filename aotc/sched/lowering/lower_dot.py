@@ -6,8 +6,8 @@ from math import prod
 from aotc.ir.access import linearise
 from aotc.ir.category import dot_dtypes, row_source
 from aotc.ir.expr import Axis, Const, Expr
+from aotc.ir.kernel.plan_stages import Contract, Operand
 from aotc.ir.numbers.byte_panels import panel_room
-from aotc.ir.plan import Contract, Operand
 from aotc.ir.simplify import linear_in, simplify
 from aotc.ir.statements import Put, Range
 from aotc.ir.tile_statements import dot_step

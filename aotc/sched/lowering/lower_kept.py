@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from aotc.ir.expr import Axis, Const, Load, as_expr
-from aotc.ir.plan import Nest
+from aotc.ir.kernel.plan_stages import Nest
 from aotc.ir.simplify import simplify
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.items.context import Context, scratch_order

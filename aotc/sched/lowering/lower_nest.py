@@ -23,7 +23,7 @@ from aotc.ir.expr import (
     substitute,
     with_children,
 )
-from aotc.ir.plan import Bindings, Nest
+from aotc.ir.kernel.plan_stages import Bindings, Nest
 from aotc.ir.program import neutral
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import OWN, Put, Range

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from aotc.ir.contents import with_buffers
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Expr, maximum
-from aotc.ir.plan import Kernel, Place, Plan
+from aotc.ir.kernel.plan_kernels import LoweredKernel
+from aotc.ir.plan import Place, Plan
 from aotc.ir.plan_regions import Choice, PlanRegion, Rounds, moved
 from aotc.ir.program import Branch, Loop, Region
 from aotc.ir.simplify import simplify
@@ -34,10 +35,10 @@ class Bodies:
     regions: list[PlanRegion] = field(default_factory=list)
 
     def enter(self, region: Region, plans: Sequence[Plan], label: str,
-              first: int) -> tuple[Kernel, ...]:
+              first: int) -> tuple[LoweredKernel, ...]:
         """The kernels of a region whose bodies are ``plans``, which are called from number
         ``first`` on; ``label``: how their names begin."""
-        kernels: list[Kernel] = []
+        kernels: list[LoweredKernel] = []
         ends, names = [first], dict[str, str]()
         inner: list[PlanRegion] = []
         for k, (body, plan) in enumerate(zip(region.bodies, plans)):
@@ -46,7 +47,7 @@ class Bodies:
             if isinstance(region, Branch):
                 outer |= dict(zip(body.outputs, region.outs))
             names = outer | self._adopted(plan, outer)
-            kernels += [replace(with_buffers(k, names), name=f"{label}_{tag}{k.name[1:]}")
+            kernels += [replace(with_buffers(k.lowered, names), name=f"{label}_{tag}{k.name[1:]}")
                         for k in plan.kernels]
             inner += [with_buffers(moved(r, ends[-1]), names) for r in plan.regions]
             ends.append(first + len(kernels))

@@ -8,7 +8,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.access import stride
 from aotc.ir.category import zero_filled
 from aotc.ir.expr import Axis, Const, Expr, Load, walk
-from aotc.ir.plan import Contract, Nest, points
+from aotc.ir.kernel.plan_stages import Contract, Nest, points
 from aotc.ir.simplify import same, simplify
 from aotc.target.kernel_rows import ProductRow
 

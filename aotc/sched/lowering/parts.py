@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from aotc.ir.expr import Axis, Const, minimum
-from aotc.ir.plan import Nest, points
+from aotc.ir.kernel.plan_stages import Nest, points
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
 from aotc.target.kernel_rows import ProductRow

@@ -1,11 +1,11 @@
-"""One group as the stages of a Kernel, before it is said how their statements are written: what
+"""One group as a LoweredKernel, before it is said how their statements are written: what
 that is chosen by, and what it is added to."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from aotc.ir.plan import Kernel, Size, most
-from aotc.ir.plan import Stage as PlanStage
+from aotc.ir.kernel.plan_kernels import About, Block, Dealt, LoweredKernel, Size, Steps, Work, most
+from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.statements import SLOT, STEP
@@ -33,7 +33,7 @@ class Staged:
     stages, the stages of the group that they are of; ``end``: bytes of scratch with what stages
     pack."""
 
-    kernel: Kernel
+    kernel: LoweredKernel
     owners: tuple[str, ...]
     end: Size
 
@@ -80,18 +80,22 @@ def staged(program: Program, schedule: Schedule, target: Target, group: Group) -
     origin = tuple(dict.fromkeys(n for c in group.computes for n in program.producer[c].origin))
     reads = tuple(b for b in read if b not in writes)
     let, step_let = tile.let, tile.step_let + step.lets + at.lets
+    steps = None
     if tile.steps is None:
-        let, step_let = let + step_let, ()
-    elif copies.ahead is not None:
-        step_let += ((SLOT, STEP % 2),)
-    kernel = Kernel(
-        "", _title(program, group), origin, tile.count, let, tuple(ctx.scratch),
-        copies.renamed(found.stages), reads, writes, group_flops(stages),
-        group_bytes(program, schedule, stages, reads, writes), group.threads, tile.steps, step_let,
-        step.carried, tile.start if step.carried and target.machine.in_order else None,
-        plain=plain_part(stages, group.rows, target), around=copies.around(
-            stages, (*found.starts, len(found.stages))), clusters=dealt_to(target.machine, group),
-        ahead=copies.ahead, says=tuple(found.says))
+        let += step_let
+    else:
+        step_let += ((SLOT, STEP % 2),) if copies.ahead is not None else ()
+        steps = Steps(tile.steps, step_let, step.carried, tile.start if step.carried
+                      and target.machine.in_order else None, copies.ahead)
+    around = copies.around(stages, (*found.starts, len(found.stages)))
+    clusters = dealt_to(target.machine, group)
+    kernel = LoweredKernel(
+        "", About(_title(program, group), origin, tuple(found.says)), tile.count, let,
+        tuple(ctx.scratch), copies.renamed(found.stages), reads, writes,
+        Work(group_flops(stages), group_bytes(program, schedule, stages, reads, writes),
+             plain_part(stages, group.rows, target)),
+        steps, Block(group.threads) if group.threads else None,
+        Dealt(clusters, around) if clusters or around else None)
     return Staged(with_ends(kernel) if kernel.threads else kernel, tuple(found.owners), found.end)
 
 

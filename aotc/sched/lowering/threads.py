@@ -3,7 +3,8 @@
 The threads of a work item run its stages one after the other, each thread at its own pace.  A
 barrier stands in front of a stage that touches bytes which an earlier stage has touched since the
 last barrier, if one of the two writes them: bytes, not names, because scratch buffers whose lives
-do not meet lie in the same place.  ``barriers`` decides, ``barrier_faults`` proves it of a Plan.
+do not meet lie in the same place.  ``with_barriers`` decides, ``barrier_faults`` proves it of
+a Plan.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,7 +13,9 @@ from dataclasses import dataclass, replace
 from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Binary, Expr, Load, substitute, walk
-from aotc.ir.plan import Contract, Kernel, Nest, Place, Plan, Stage
+from aotc.ir.kernel.plan_kernels import LoweredKernel
+from aotc.ir.kernel.plan_stages import Contract, Nest, Stage
+from aotc.ir.plan import Place, Plan
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
 from aotc.sched.expand.making import chosen
@@ -39,12 +42,13 @@ class Access:
     ranges: tuple[Range, ...]
 
 
-def shared_by_threads(kernel: Kernel, target: Target, lined: Collection[str] = ()) -> Kernel:
-    """The Kernel of a group whose work items threads share, with what they share written out:
-    ``Nest.team``, ``Contract.again`` and ``staged``.  The same Kernel where a work item is one
+def shared_by_threads(kernel: LoweredKernel, target: Target,
+                      lined: Collection[str] = ()) -> LoweredKernel:
+    """The kernel of a group whose work items threads share, with what they share written out:
+    ``Nest.team``, ``Contract.again`` and ``staged``.  The same where a work item is one
     thread's.  lined: buffers that begin at a multiple of 16 bytes outside the work item's memory.
     ScheduleError where a stage cannot be written as it says."""
-    if not kernel.threads:
+    if kernel.block is None:
         return kernel
     def shared(s: Stage) -> Stage:
         if isinstance(s, Nest):
@@ -53,21 +57,21 @@ def shared_by_threads(kernel: Kernel, target: Target, lined: Collection[str] = (
             return s
         row = target.product_row(s.row)
         for key in ("order", *(("stages", *WAY_CHOICES) if row.staging is not None else ())):
-            chosen(s, key, f"kernel {kernel.title}")
+            chosen(s, key, f"kernel {kernel.about.title}")
         for which in "ab" if row.staging is not None else "":
             ways_left(s, which, row, {x.name for x in kernel.scratch}, lined)
         return replace(s, again=_used_again(kernel, s))
 
     stages = tuple(map(shared, kernel.stages))
-    return replace(kernel, stages=stages, staged=max(
-        _staged_bytes(s, target, kernel.threads) for s in stages))
+    return replace(kernel, stages=stages, block=replace(kernel.block, staged=max(
+        _staged_bytes(s, target, kernel.threads) for s in stages)))
 
 
-def _team(nest: Nest, kernel: Kernel, target: Target) -> int:
+def _team(nest: Nest, kernel: LoweredKernel, target: Target) -> int:
     """How many times the target's lanes threads fold a row of a Nest together.  ScheduleError where
     they cannot."""
     if nest.folds_lanes:
-        team: int = chosen(nest, "team", f"kernel {kernel.title}")
+        team: int = chosen(nest, "team", f"kernel {kernel.about.title}")
         check_team(nest, team, kernel.threads, target.lanes)
         return team
     parts = [s for s in kernel.stages if isinstance(s, Nest) and s.puts[:1] == nest.puts[:1]]
@@ -77,13 +81,13 @@ def _team(nest: Nest, kernel: Kernel, target: Target) -> int:
     return 1
 
 
-def _used_again(kernel: Kernel, c: Contract) -> bool:
+def _used_again(kernel: LoweredKernel, c: Contract) -> bool:
     """True if something in a work item may follow a register tile of the Contract, which brings
     steps of its own."""
     return len(kernel.stages) > 1 or not _one_tile(c, _ends(kernel))
 
 
-def _ends(kernel: Kernel) -> Ends:
+def _ends(kernel: LoweredKernel) -> Ends:
     return {v: e for v, e in kernel.let if v.name.endswith("_hi")}
 
 
@@ -104,8 +108,8 @@ def _most(r: Range, ends: Ends) -> int:
     return min((n for n in known if n is not None), default=_ANYWHERE)
 
 
-def with_ends(kernel: Kernel) -> Kernel:
-    """The Kernel with the ends of tiles written out in the ranges that threads share, so that their
+def with_ends(kernel: LoweredKernel) -> LoweredKernel:
+    """The kernel with the ends of tiles written out in the ranges that threads share, so that their
     extents are known: lo + 1 - lo is one."""
     ends = _ends(kernel)
 
@@ -137,9 +141,11 @@ def _staged_bytes(stage: Stage, target: Target, threads: int) -> int:
     return shared + (row.tap_bytes * taps if stage.a.mode == "rows" else 0)
 
 
-def barriers(kernel: Kernel, places: Mapping[str, Place]) -> tuple[int, ...]:
-    """Numbers of the stages in front of which all threads of a work item wait for each other.
-    places: {buffer: Place} of what lies outside the work item's scratch."""
+def with_barriers(kernel: LoweredKernel, places: Mapping[str, Place]) -> LoweredKernel:
+    """The kernel with the numbers of the stages in front of which all threads of a work item wait
+    for each other.  places: {buffer: Place} of what lies outside the work item's scratch."""
+    if kernel.block is None:
+        return kernel
     out: list[int] = []
     since: list[Access] = []
     for n, stage in enumerate(kernel.stages):
@@ -148,7 +154,7 @@ def barriers(kernel: Kernel, places: Mapping[str, Place]) -> tuple[int, ...]:
             out.append(n)
             since = []
         since = [] if _ends_with_barrier(stage) else since + mine
-    return tuple(out)
+    return replace(kernel, block=replace(kernel.block, barriers=tuple(out)))
 
 
 def barrier_faults(plan: Plan) -> list[str]:
@@ -158,10 +164,12 @@ def barrier_faults(plan: Plan) -> list[str]:
     be fetched as it says."""
     faults, places = [], {p.name: p for p in plan.places}
     lined = {p.name for p in plan.places if p.storage in ("arena", "weights")}
-    for kernel in (k for k in plan.kernels if k.threads):
+    for kernel in (k.lowered for k in plan.kernels):
+        if kernel.block is None:
+            continue
         since: list[Access] = []
         for n, stage in enumerate(kernel.stages):
-            since = [] if n in kernel.barriers else since
+            since = [] if n in kernel.block.barriers else since
             mine = _accesses(kernel, places, n)
             clash = next(((x, y) for x in since + mine for y in mine
                           if (x.stage < n or x.buffer != y.buffer) and _meet(x, y)), None)
@@ -256,4 +264,4 @@ def _before(a, b):
     return left is not None and left <= 0
 
 
-__all__ = ["barrier_faults", "barriers", "shared_by_threads", "with_ends"]
+__all__ = ["barrier_faults", "shared_by_threads", "with_barriers", "with_ends"]

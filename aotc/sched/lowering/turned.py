@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from aotc.ir.access import stride
 from aotc.ir.expr import Const
-from aotc.ir.plan import Contract
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.simplify import same, simplify
 from aotc.sched.items.context import Context
 from aotc.sched.rows.exchange import exchange_row

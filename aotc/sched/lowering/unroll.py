@@ -19,7 +19,7 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.plan import Unrolled
+from aotc.ir.kernel.plan_stages import Unrolled
 from aotc.ir.simplify import same, simplify
 from aotc.ir.statements import Let, Put, Range
 from aotc.sched.items.context import Context

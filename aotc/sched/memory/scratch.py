@@ -12,7 +12,7 @@ from math import prod
 from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const, as_expr
-from aotc.ir.plan import Size
+from aotc.ir.kernel.plan_kernels import Size
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import simplify, upper

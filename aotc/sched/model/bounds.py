@@ -7,7 +7,7 @@ max(max(max(oh_lo - 1, 0) * 2 - 1, 0) - 1, 0).  With every end named, each is a 
 from collections.abc import Sequence
 
 from aotc.ir.expr import Axis, Binary, Const, Expr, substitute, walk
-from aotc.ir.plan import Bindings
+from aotc.ir.kernel.plan_stages import Bindings
 from aotc.ir.program import Program
 from aotc.ir.simplify import lower, simplify, upper
 from aotc.sched.model.boxes import Box, Places

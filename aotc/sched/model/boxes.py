@@ -22,7 +22,8 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.indices.remap import invert_map
-from aotc.ir.plan import Bindings, Size
+from aotc.ir.kernel.plan_kernels import Size
+from aotc.ir.kernel.plan_stages import Bindings
 from aotc.ir.program import Program
 from aotc.ir.read_boxes import extent_bound, interval
 from aotc.ir.schedule import Group

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Axis, Const, Expr, axes_of, maximum, substitute
-from aotc.ir.plan import Bindings
+from aotc.ir.kernel.plan_stages import Bindings
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import simplify

@@ -3,7 +3,8 @@ left."""
 
 from collections.abc import Collection, Sequence
 
-from aotc.ir.plan import Contract, Kernel, Nest, points
+from aotc.ir.kernel.plan_kernels import LoweredKernel
+from aotc.ir.kernel.plan_stages import Contract, Nest, points
 from aotc.ir.simplify import upper
 from aotc.ir.stage_choice import TEXTS
 from aotc.sched.cost.block_cost import (
@@ -28,7 +29,7 @@ from aotc.target.kernel_rows import ProductRow
 ENDLESS = 1 << 20  # elements of a fold without a bound
 
 
-def shared_product(c: Contract, kernel: Kernel, target: Target,
+def shared_product(c: Contract, kernel: LoweredKernel, target: Target,
                    lined: Collection[str]) -> dict[str, int | str]:
     """All choices of a product of a kernel whose work items threads share; what its ``writing`` has
     is kept.  lined: buffers that begin at a multiple of 16 bytes outside the block's memory.
@@ -91,7 +92,7 @@ def _order(c: Contract, machine: Machine) -> str:
                            for w in ways], machine.tuning.same_order - 1)
 
 
-def _stages(row: ProductRow, kernel: Kernel, target: Target, accesses: float) -> int:
+def _stages(row: ProductRow, kernel: LoweredKernel, target: Target, accesses: float) -> int:
     """Steps of a product's sum in the block's memory: as usual for the row, or so many as save
     time and fit."""
     staging = row.staging

@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from aotc.errors import ScheduleError
-from aotc.ir.plan import Contract, Kernel, Nest
+from aotc.ir.kernel.plan_kernels import LoweredKernel
+from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
@@ -90,7 +91,7 @@ def group_writing(program: Program, group: Group, target: Target, found: Staged)
     return replace(group, choices=choices)
 
 
-def _stage_writing(stages: list[Contract | Nest], kernel: Kernel, target: Target,
+def _stage_writing(stages: list[Contract | Nest], kernel: LoweredKernel, target: Target,
                    lined: Collection[str]) -> dict[str, int | str]:
     """The choices of one stage of a group, which is these stages of its kernel."""
     making = making_of(kernel, target)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from aotc.ir.expr import Const, Expr
-from aotc.ir.plan import Contract, Nest
+from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.stage_choice import TEXTS
 from aotc.ir.statements import Range
 from aotc.ir.tile_statements import is_narrow

@@ -15,7 +15,8 @@ from aotc.emit.bundle.describe import counts_workers
 from aotc.emit.c.kernels import render_kernels
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.cexpr import sym_field
-from aotc.ir.plan import Kernel, Place, Plan
+from aotc.ir.kernel.plan_kernels import About, Kernel
+from aotc.ir.plan import Place, Plan
 from aotc.ir.statements import WORKERS, Body, Section, bodies, with_bodies
 from aotc.sched.shared_functions import share_functions
 from aotc.target.base import Target
@@ -112,7 +113,8 @@ def _kernel_files(plan: Plan, kernel: Kernel, used: Sequence[Place],
     """({file: text}, prefix of the names in them) of one kernel."""
     places = tuple(replace(p, storage="arena", slot=i, offset=0) for i, p in enumerate(used))
     alone = replace(plan, name=_PIECE, places=places, weights=(), slots=(), kernels=(
-        replace(kernel, name="run", title="", origin=(), body=_without_names(kernel.body)),))
+        replace(kernel, lowered=replace(kernel.lowered, name="run", about=About()),
+                body=_without_names(kernel.body)),))
     alone, = share_functions((alone,))  # its functions are called after it
     numbers = {f"t_{p.name}": f"t_{i}" for i, p in enumerate(used)}
     numbers |= {f"s_{s.name}": f"s_{i}" for i, s in enumerate(kernel.scratch)}

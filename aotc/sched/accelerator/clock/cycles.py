@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.plan import Kernel, Plan
+from aotc.ir.kernel.plan_kernels import Kernel
+from aotc.ir.plan import Plan
 from aotc.oracle.eval_expr import index_value
 from aotc.sched.accelerator.clock.item_events import ARRIVE, COMPUTE, WAIT, Event, Item, plan_events
 from aotc.target.base import Machine
@@ -74,7 +75,7 @@ def timeline(plan: Plan, machine: Machine, syms: Mapping[str, int]) -> Timeline:
             now += machine.launch
             units = sum(e.flops for i in items for e in i.events)
             count = max(1, index_value(kernel.tiles, syms))
-            share = index_value(kernel.flops, syms) * len(items) / count  # of this turn
+            share = index_value(kernel.work.flops, syms) * len(items) / count  # of this turn
             work = max(0, share - units) / machine.flops / max(1, len(items))
             found, last = _kernel(items, number, now, machine, work, far)
             spans += found

@@ -10,7 +10,8 @@ import numpy as np
 from aotc.errors import UnsupportedError
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Expr
-from aotc.ir.plan import Call, Kernel, Plan, turn_items
+from aotc.ir.kernel.plan_kernels import Kernel
+from aotc.ir.plan import Plan, turn_items
 from aotc.ir.statements import (
     OWN,
     STEP,
@@ -88,7 +89,7 @@ class _Items:
         self.names: dict[str, Array] = {TILE.name: np.arange(self.count)}
         self.found: list[_Found] = []
         self.none = self.rows = np.zeros(self.count, np.int64)
-        if not any(isinstance(s, Call) for s in kernel.stages):  # the host's own processor runs it
+        if not kernel.lowered.calls_library:  # the host's own processor runs that
             self.run(kernel.body, np.ones(self.count, bool))
 
     def now(self, e: Expr) -> Array:

@@ -18,8 +18,9 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.plan import Ahead, Contract
-from aotc.ir.plan import Stage as PlanStage
+from aotc.ir.kernel.plan_kernels import Ahead
+from aotc.ir.kernel.plan_stages import Contract
+from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import same, simplify
 from aotc.ir.statements import NEXT, OWN, SLOT, STEP, Body, Copy, If, Wait
@@ -50,7 +51,7 @@ class Copies:
 
     def around(self, stages: Sequence[Stage],
                starts: Sequence[int]) -> tuple[tuple[int, Body], ...]:
-        """``Kernel.around`` of stages that are lowered to what begins at ``starts``, whose last is
+        """``Dealt.around`` of stages that are lowered to what begins at ``starts``, whose last is
         the end.  All loads begin at once and are waited for by the stage that reads them; a store
         begins behind the stage that makes it, and all are waited for in the end."""
         found: dict[int, Body] = {0: self.loads} if self.loads else {}

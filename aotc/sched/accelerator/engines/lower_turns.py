@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from aotc.ir.expr import Const, as_expr
-from aotc.ir.plan import Kernel
+from aotc.ir.kernel.plan_kernels import About, Dealt, LoweredKernel
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule
 from aotc.ir.statements import Body, Box, Copy, Stmt, Wait
@@ -25,9 +25,9 @@ def kept_names(program: Program, schedule: Schedule) -> dict[str, str]:
     return out
 
 
-def with_turns(program: Program, schedule: Schedule, target: Target, kernels: Sequence[Kernel],
-               names: Mapping[str, str]
-               ) -> tuple[tuple[Kernel, ...], tuple[tuple[int, int, int], ...]]:
+def with_turns(program: Program, schedule: Schedule, target: Target,
+               kernels: Sequence[LoweredKernel], names: Mapping[str, str]
+               ) -> tuple[tuple[LoweredKernel, ...], tuple[tuple[int, int, int], ...]]:
     """(kernels, turns): those of the groups, in front of the first turn of each one that waits for
     constants or since which others are copied, with those whose work items are the clusters that
     have them, one for each number of clusters.  No turns where none are chosen."""
@@ -35,7 +35,7 @@ def with_turns(program: Program, schedule: Schedule, target: Target, kernels: Se
     readers = {b: [k for k, g in enumerate(schedule.groups) if any(
         b in program.producer[c].inputs for c in g.computes)] for b in names}
     begun: set[str] = set()  # groups that have had a turn
-    out: list[Kernel] = []
+    out: list[LoweredKernel] = []
     turns: list[tuple[int, int, int]] = []
     place: dict[int, int] = {}
     waited: set[str] = set()
@@ -63,7 +63,7 @@ def with_turns(program: Program, schedule: Schedule, target: Target, kernels: Se
 
 def _bringing(program: Program, schedule: Schedule, target: Target, kernel: str,
               names: Mapping[str, str], tokens: Mapping[str, int], early: Iterable[str],
-              late: Iterable[str]) -> Kernel:
+              late: Iterable[str]) -> LoweredKernel:
     """What clusters do in front of a kernel: their engines begin to copy the constants ``early``,
     and those ``late``, which the kernel reads, must be there."""
     machine, body = target.machine, list[Stmt]()
@@ -76,9 +76,10 @@ def _bringing(program: Program, schedule: Schedule, target: Target, kernel: str,
     body += [Wait(tokens[b], schedule.buffers[b].memory) for b in late]
     clusters = max(schedule.buffers[b].holders for b in (*early, *late))
     whole: Body = tuple(body)
-    return Kernel(f"{kernel}_before", f"what {kernel} begins to copy and waits for", (),
-                  Const(clusters), (), (), (), tuple(early), tuple(names[b] for b in early),
-                  around=((0, whole),), clusters=clusters)
+    return LoweredKernel(
+        f"{kernel}_before", About(f"what {kernel} begins to copy and waits for"), Const(clusters),
+        (), (), (), tuple(early), tuple(names[b] for b in early),
+        dealt=Dealt(clusters, ((0, whole),)))
 
 
 __all__ = ["kept_names", "with_turns"]

@@ -1,0 +1,1 @@
+"""Kernels of a Plan: lowered to stages, then expanded to statements."""

@@ -1,0 +1,226 @@
+"""Stages of a lowered kernel: what each computes over which loops, before it is statements.
+
+    stage   = Nest | Contract | Unrolled | Call
+    range   = Range(axis, lo, hi)       axis runs lo <= axis < hi
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from aotc.ir.expr import Axis, Binary, Const, Expr, Shape, Var, maximum, show
+from aotc.ir.numbers.grouped import Grouping
+from aotc.ir.program import Fold
+from aotc.ir.simplify import simplify, upper
+from aotc.ir.stage_choice import UNSAID, StageChoice
+from aotc.ir.statements import Body, Box, Let, Put, Range, Stmt, text_of
+
+Bindings = tuple[tuple[Axis, Expr], ...]  # (name, what it stands for), in order
+
+
+def points(ranges: Iterable[Range]) -> int | None:
+    """Upper bound of the number of points of loops; None if there is none."""
+    total = 1
+    for r in ranges:
+        n = _longest(r.lo, r.hi)
+        if n is None:
+            return None
+        total *= max(n, 1)
+    return total
+
+
+def _longest(lo: Expr, hi: Expr) -> int | None:
+    """Upper bound of hi - lo; a tile's end is the smaller of two."""
+    if isinstance(hi, Binary) and hi.op == "min":
+        both = [n for n in (_longest(lo, hi.a), _longest(lo, hi.b)) if n is not None]
+        return min(both, default=None)
+    return upper(simplify(hi - lo))
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Loops over ``ranges``; if there is a fold, inner loops over ``reduce`` fold ``body`` into
+    ``acc`` (a Var that ``puts`` use).  ``vector`` names the axis whose loop runs over lanes
+    ("" = scalar, the ``loops`` row): an axis of ``ranges`` or of ``reduce``.
+    ``lanes`` is the vector length in elements.  ``block`` > 1 computes that many neighbouring
+    steps of ``block_axis`` together, with the reduction axis ``taps`` unrolled.  ``team``: warps
+    that fold a row together, where threads share a work item.  ``parts``: the first so many of
+    ``reduce`` run over parts of the sum, each summed by itself (0: it runs whole).  ``ends``: those
+    of ``reduce`` that data says, at a point of ``ranges``.  ``writing``: the Schedule's choices."""
+
+    row: str
+    ranges: tuple[Range, ...]
+    reduce: tuple[Range, ...]
+    fold: str | Fold
+    acc: tuple[Var, ...]
+    body: Expr
+    puts: tuple[Put, ...]
+    vector: str = ""
+    lanes: int = 1
+    block: int = 1
+    block_axis: str = ""
+    taps: str = ""
+    team: int = 1
+    parts: int = 0
+    ends: Bindings = ()
+    writing: StageChoice = UNSAID
+
+    @property
+    def fold_name(self) -> str:
+        """The name of a fold that is no formula."""
+        assert isinstance(self.fold, str), self.fold
+        return self.fold
+
+    @property
+    def folds_lanes(self) -> bool:
+        """True for a fold whose lanes lie along the reduced axis."""
+        return bool(self.vector) and any(r.axis.name == self.vector for r in self.reduce)
+
+
+@dataclass(frozen=True)
+class Unrolled:
+    """Loops over ``ranges``, the last one over vector lanes (its axis is named ``vector``), around
+    the straight-line statements ``body`` (Let | Put, in order).  ``flags``: (Var, condition) pairs,
+    the same for all lanes."""
+
+    row: str
+    ranges: tuple[Range, ...]
+    flags: tuple[tuple[Var, Expr], ...]
+    body: tuple[Let | Put, ...]
+    vector: str
+    lanes: int
+
+    @property
+    def puts(self) -> tuple[Put, ...]:
+        return tuple(s for s in self.body if isinstance(s, Put))
+
+
+@dataclass(frozen=True)
+class Operand:
+    """How a contraction reads one operand.
+
+    mode ``rows`` (A): element (m, tap, k) is ``buffer[offset + k*stride]``; where ``guard`` is
+    false the row reads zeros.  mode ``panel`` (B): packed panels, ``offset`` is the panel's first
+    element, k-step ``stride`` elements.  mode ``direct`` (B): ``buffer[offset + k*stride + n]``.
+    mode ``packed`` (A or B): ``value`` is evaluated into scratch ``buffer`` first.
+    ``tap`` is the step of direct B from one tap to the next (None: taps lie side by side).
+    ``pad`` (8-bit rows): a row in scratch, filled with ``value``, that is read instead of zeros.
+    """
+
+    BUFFERS: ClassVar[tuple[str, ...]] = ("buffer", "pad")
+    mode: str
+    buffer: str
+    offset: Expr
+    stride: Expr
+    guard: Expr | None = None
+    value: Expr | None = None
+    tap: Expr | None = None
+    pad: str = ""
+
+    @property
+    def packed(self) -> Expr:
+        """What an operand with a value is made of."""
+        assert self.value is not None, f"{self.mode} {self.buffer} has no value"
+        return self.value
+
+
+@dataclass(frozen=True)
+class Contract(Stmt):
+    """C[m, n] = sum over taps and k of A[m, tap, k] * B[tap, k, n], in MR x NR register tiles.
+
+    outer: loops around everything; m: the axes flattened into rows; n: the lane axis;
+    taps: outer reduction axes; k: the innermost reduction axis.  ``puts`` use Var ``acc``.
+    dtypes: of A, B and the sums.  turned: scratch of ``turned_rows`` rows of results, which lie
+    across the lanes in memory: they are stored from there by transposed blocks ("" = stored as
+    they come).  slices: scratch for sums that run ``slice`` steps of k at a time ("" = whole), in
+    one tap of ``slice_taps``, which ``taps`` has no more.  whole: which of "rows" and "columns"
+    fill every register tile; tiles of the others may be cut at their end.  part: steps of the sum,
+    over taps and k, that are summed by themselves before they join the rest (0: it runs whole).
+    grouping: how the bytes of B's panels hold weights (None: they hold elements); with mode
+    "expanded" a panel of them is expanded to f32 in the scratch ``b.pad`` for all rows.  unit: of
+    the machine, which multiplies instead of a micro-kernel ("": none does).  again: threads that
+    share it wait behind each tile, because what comes next uses the memory of its steps.  fed: what
+    engines copy for each slice, and waits for it.
+    """
+
+    BUFFERS = ("turned", "slices")
+    row: str
+    template: str
+    mr: int
+    nv: int
+    lanes: int
+    outer: tuple[Range, ...]
+    m: tuple[Range, ...]
+    n: Range
+    taps: tuple[Range, ...]
+    k: Range
+    a: Operand
+    b: Operand
+    acc: Var
+    puts: tuple[Put, ...]
+    note: str = ""
+    dtypes: tuple[str, str, str] = ("f32", "f32", "f32")
+    turned: str = ""
+    turned_rows: int = 0
+    slices: str = ""
+    slice: int = 0
+    slice_taps: tuple[Range, ...] = ()
+    whole: tuple[str, ...] = ()
+    part: int = 0
+    writing: StageChoice = UNSAID
+    grouping: Grouping | None = None
+    unit: str = ""
+    again: bool = False
+    fed: Body = ()
+
+    @property
+    def row_count(self) -> Expr:
+        """Rows, as an expression: none where an axis ends before it begins."""
+        n: Expr = Const(1)
+        for r in self.m:  # a single axis needs no bound: its loop ends at once
+            n = n * (maximum(r.hi - r.lo, Const(0)) if len(self.m) > 1 else r.hi - r.lo)
+        return simplify(n)
+
+    def lines(self) -> list[str]:
+        out = [f"contract {self.row} {self.mr}x{self.nv * self.lanes}" + (
+            f" turned by {self.turned_rows} rows" if self.turned else "") + (
+            f" in slices of {self.slice}" if self.slices else "") + "".join(
+                f", {r}" for r in self.slice_taps) + (
+            f", whole {' and '.join(self.whole)}" if self.whole else "") + (
+            f", sums in parts of {self.part}" if self.part else "") + (
+            f", weights of {self.grouping}" if self.grouping else "") + (
+            f", by {self.unit}" if self.unit else "") + (
+            ", memory used again" if self.again else "") + "".join(
+            f", {k} {v}" for k, v in self.writing.said.items())]
+        out += [f"for {r} {{" for r in self.outer]
+        out += [f"rows {', '.join(map(str, self.m))}; columns {self.n}; "
+                f"taps {', '.join(map(str, self.taps)) or '-'}; k {self.k}"]
+        out += text_of(self.fed, 0)
+        for name, x in (("A", self.a), ("B", self.b)):
+            out.append(f"{name} {x.mode} {x.buffer}[{show(x.offset)} + k*{show(x.stride)}]")
+        return out + [str(p) for p in self.puts]
+
+
+@dataclass(frozen=True)
+class Call(Stmt):
+    """One item of a library kernel (``ir/library.py``).  dtype: of its first tensor; ``operands``:
+    where the item lies in every buffer, in the order of its C arguments; ``numbers``: extents and
+    attributes, which follow."""
+
+    kernel: str
+    dtype: str
+    operands: tuple[Box, ...]
+    numbers: Shape
+    puts: tuple[Put, ...] = ()
+
+    @property
+    def row(self) -> str:
+        return f"library {self.kernel}"
+
+    def lines(self) -> list[str]:
+        parts = [f"{x.buffer} + {show(x.offset)}" for x in self.operands]
+        parts += [show(e) for e in self.numbers]
+        return [f"call {self.kernel}_{self.dtype}({', '.join(parts)})"]
+
+
+Stage = Nest | Contract | Unrolled | Call
