@@ -47,6 +47,7 @@ GRAPHTURBO = "graphturbo"  # or the sub-graphs of that system's rules do, on mac
 WINOGRAD_TILES = (2, 4, 6)  # outputs per tile and axis
 # by cost and errors; none; or the most outputs per tile and axis, whatever the rounding errors
 WINOGRAD = ("auto", "off", *WINOGRAD_TILES)
+ITEM_FIELDS = ("tile", "parallel", "run", "balance", "copies", "clusters")  # of a Group: its items
 VERSION = 1
 WIDTH = 100  # of a line of its text
 

@@ -33,9 +33,9 @@ class CommonGroup:
 
 def common_groups(program: Program, parts: Sequence[Part], target: Target) -> list[CommonGroup]:
     """Groups of stages that several of ``parts`` have, those of the last part first; none where
-    clusters of workers have memories of their own, in which parts differ.  program: of all calls,
+    what they copy lies elsewhere in every part.  program: of all calls,
     before rewrites.  Whether a group is legal for the calls of all is not looked at."""
-    if len(parts) == 1 or target.machine.stores:
+    if len(parts) == 1 or target.machine.on_copies:
         return []
     found: dict[object, list[Member]] = {}
     for i, part in reversed(list(enumerate(parts))):

@@ -111,6 +111,12 @@ class Machine:
             source.name, target.name)), None)
 
     @property
+    def on_copies(self) -> bool:
+        """True if work items compute on copies: engines bring what they touch into scratch, and
+        take it back from there."""
+        return bool(self.engines)
+
+    @property
     def cores(self) -> int:
         """Workers of a cluster."""
         return self.workers // self.clusters

@@ -9,11 +9,10 @@ from aotc.ir.category import endless, zero_filled
 from aotc.ir.expr import Const, Load, axes_of
 from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.program import LibCall, Program
-from aotc.ir.schedule import Group, Schedule
+from aotc.ir.schedule import ITEM_FIELDS, Group, Schedule
 from aotc.ir.simplify import same, simplify, upper
 from aotc.ir.stage_choice import REUSE
 from aotc.sched.accelerator.engines.copy_faults import copy_faults
-from aotc.sched.accelerator.engines.store_faults import cluster_faults
 from aotc.sched.accelerator.engines.unit_faults import unit_faults
 from aotc.sched.check.choices import choices_of, value_faults
 from aotc.sched.check.dot_faults import dot_faults
@@ -52,7 +51,7 @@ def check_group(program: Program, schedule: Schedule, target: Target, g: Group) 
     if not stages:
         return _call(program, g)
     faults += _stage_names(g, [s.name for s in stages]) + _threads(target, g)
-    faults += copy_faults(program, target.machine, g) + cluster_faults(target.machine, g)
+    faults += copy_faults(program, target.machine, g)
     anchor = next((s for s in stages if g.anchor in s.computes), None)
     if anchor is None:
         return [f"group {g.name}: anchor {g.anchor} is inlined; choose from "
@@ -106,8 +105,7 @@ def _call(program, g):
     what = f"library call {call.kernel}" if isinstance(call, LibCall) else f"region {call.name}"
     faults = [f"group {g.name}: the {what} stores {', '.join(call.outs)}; "
               "list them all as outputs"] if g.outputs != call.outs else []
-    said = [field for field in ("tile", "parallel", "run", "balance", "copies", "clusters")
-            if getattr(g, field)]
+    said = [field for field in ITEM_FIELDS if getattr(g, field)]
     said += dict.fromkeys(table for c in g.choices.values() for table, _ in c.tables())
     return faults + [f"group {g.name}: {field} of the {what}; remove it" for field in said]
 

@@ -2,8 +2,7 @@
 
 from aotc.ir.category import Factors
 from aotc.ir.schedule import Group
-from aotc.ir.stage_choice import StageChoice
-from aotc.sched.accelerator.items.unit_operands import cuts_evenly
+from aotc.sched.accelerator.engines.unit_faults import unit_slice_faults
 from aotc.sched.model.stages import Stage
 from aotc.sched.rows.sliced_sums import group_steps, sliceable, tap_axes
 from aotc.target.base import Target
@@ -19,7 +18,7 @@ def slice_faults(target: Target, g: Group, s: Stage, f: Factors | None,
         return []
     where = f"group {g.name}: split of {s.name}"
     if row.unit:
-        return [f"{where}: {x}" for x in _unit_faults(g, s, choice, f)]
+        return [f"{where}: {x}" for x in unit_slice_faults(g, s, choice, f)]
     if f is None or not sliceable(target, row, choice, f):
         return [f"{where}: sums run in slices where a contraction reads rows, and panels or "
                 "columns, with static reduction axes, on vectors of a fixed length; remove it"]
@@ -33,21 +32,6 @@ def slice_faults(target: Target, g: Group, s: Stage, f: Factors | None,
                 f"{group_steps(f)}, whole groups"]
     return [f"{where}: {a!r} by {split[a]!r}; {choose}" for a in wrong] or [
         f"{where}: {a!r} is missing; {choose}" for a in sorted({*taps, choice.k} - set(split))]
-
-
-def _unit_faults(group: Group, s: Stage, choice: StageChoice, f: Factors | None) -> list[str]:
-    """What is wrong with a group's ``split`` of a stage on a unit, with these Factors."""
-    split = group.choices[s.name].split
-    if len(group.computes) > 1 and any(b in group.connect for b in s.reads) or (
-            choice.a != "rows" or choice.b != "direct"):
-        return ["sums run in slices where both operands are copied; remove it"]
-    if set(split) != {choice.k} or any(
-            not isinstance(n, int) or n < 1 for n in split.values()):
-        return [f"choose {choice.k} and a positive number of steps"]
-    if f is None or not all(cuts_evenly(f, r) for r in f.k if r.name == choice.k):
-        return [f"slices of {choice.k}, of which an operand's indices take quotients, are no "
-                "boxes; remove it"]
-    return []
 
 
 __all__ = ["slice_faults"]

@@ -228,12 +228,10 @@ def _plain_choice(c: Settled, s: Stage) -> StageChoice:
         return StageChoice(rows[0].name, lane.name) if whole else PLAIN
     if kind == "contraction":
         f = contraction_factors(c.program, s)
-        unit = next(iter(c.target.units), None)
-        if unit is not None and f is not None:
-            found = unit_choice(c, s, f, lane, unit)
-            if found is not None:
-                return found
-        elif f is not None and lane in f.n and _f32_rows(c.target):
+        found = unit_choice(c, s, f, lane)
+        if found is not None:
+            return found
+        if f is not None and lane in f.n and _f32_rows(c.target):
             choice = _contraction_choice(c, s, lane)
             alone = single_row_choice(c, s, f) if choice.b == "packed" else None
             return alone or choice
@@ -300,7 +298,7 @@ def _contraction_choice(c, s, lane):
 
 
 def _f32_rows(target):
-    return [u for u in target.rows("contraction") if u.a == "f32"]
+    return [u for u in target.rows("contraction") if u.a == "f32" and not u.unit]
 
 
 def _row_mode(c, f, load, guard):

@@ -14,25 +14,20 @@ from operator import itemgetter
 from aotc.ir.access import offset_of, stride
 from aotc.ir.category import PRODUCTS
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Const
+from aotc.ir.expr import Const
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
-from aotc.ir.stage_choice import StageChoice
-from aotc.sched.accelerator.clock.item_cost import waiting
-from aotc.sched.accelerator.engines.fitted import fitted_tile
-from aotc.sched.accelerator.items.unit_operands import cuts_evenly, sum_elements, unit_needs
+from aotc.sched.accelerator.engines.unit_tile import copied_tile
 from aotc.sched.choose.order import order_items
 from aotc.sched.choose.slices import balanced, leaves_cache, slice_candidates
 from aotc.sched.choose.winograd_tile import slab_tile
-from aotc.sched.cost.decided import Decided, aligned_products
-from aotc.sched.cost.group_cost import fork_join_seconds, group_cost, resident
+from aotc.sched.cost.decided import Decided
+from aotc.sched.cost.group_cost import fork_join_seconds, resident
 from aotc.sched.cost.row_cost import row_rate
-from aotc.sched.model.size import estimate, estimate_volume, reach
+from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, contraction_factors, group_stages
-from aotc.sched.model.stored_sizes import ALIGN
-from aotc.sched.model.tile_model import GroupModel, Widths
-from aotc.sched.model.widths import group_model
+from aotc.sched.rows.row_blocks import even, row_block
 from aotc.sched.rows.winograd_stages import has_transform
 from aotc.target.base import Target
 
@@ -71,13 +66,9 @@ def _tiled(program, target, g, layouts):
         if not split:
             tile = _shared_columns(program, target, g, anchor, tile, layouts)
     else:
-        tile = _nest_tile(target, g, anchor, _stores_across(program, target, g, anchor, layouts))
-    if target.machine.engines and len(stages) == 1:
-        needs, model = unit_needs(target, g, stages), group_model(program, g)
-        packed = max((n for _, n in needs.values()), default=0)
-        found = unit_tile(program, target, g, anchor, model, packed) if needs else None
-        tile, split = found or (
-            fitted_tile(model, target.machine, {}, packed=packed) or tile, split)
+        tile = _nest_tile(target, g, anchor, _across_lanes(program, target, g, anchor, layouts))
+    if target.machine.on_copies and len(stages) == 1:
+        tile, split = copied_tile(program, target, g, anchor) or (tile, split)
     tile = {a.name: tile[a.name] for a in anchor.axes if a.name in tile}
     if g.splits or g.parallel:  # work items that are settled already keep their own
         split = g.splits
@@ -85,13 +76,7 @@ def _tiled(program, target, g, layouts):
     return g if split else order_items(program, target.machine, g)
 
 
-def even(extent: int, tile: int) -> int:
-    """The tile shrunk so that all tiles are nearly equal."""
-    count = -(-extent // max(1, min(tile, extent)))
-    return -(-extent // count)
-
-
-def _stores_across(program, target, g, anchor, layouts):
+def _across_lanes(program, target, g, anchor, layouts):
     """True if the lanes of a map lie far apart in its first output: a transposition."""
     lane = next((a for a in anchor.axes if a.name == g.choice(anchor.name).lanes),
                 None)
@@ -166,10 +151,10 @@ def _product_tiles(program, target, g, s):
     lane = next(a for a in f.n if a.name == choice.lanes)
     outer = [a for a in s.axes if a != lane and a not in f.m]
     single = {a.name: 1 for a in outer if a.extent != Const(1)}
-    sliced = [(single | {lane.name: columns} | _row_block(f.m, rows, mr, grow), {s.name: steps})
+    sliced = [(single | {lane.name: columns} | row_block(f.m, rows, mr, grow), {s.name: steps})
               for rows, columns, steps in slice_candidates(target, row, choice, f, lane)]
     whole = [] if row.expands_panels and sliced else [
-        (single | cut | _row_block(f.m, rows, mr, grow), {}) for rows, cut in _whole_sums(
+        (single | cut | row_block(f.m, rows, mr, grow), {}) for rows, cut in _whole_sums(
             target, f, choice, row, lane, estimate_volume(a.extent for a in outer))]
     kinds = [sliced, whole] if leaves_cache(target, row, choice, f, lane) else [whole, sliced]
     kinds = [x for x in kinds if x]
@@ -238,7 +223,7 @@ def _shared_columns(program: Program, target: Target, group: Group, stage: Stage
     included.  Rows that are few wait for the weights, whatever the arithmetic is:
     each worker fetches its own part, and in a loop finds it in its own cache again."""
     machine, sizes = target.machine, static_shape(tuple(a.extent for a in stage.axes))
-    if machine.workers == 1 or machine.threads or machine.engines or sizes is None or prod(
+    if machine.workers == 1 or machine.threads or machine.on_copies or sizes is None or prod(
             -(-n // tile.get(a.name, n)) for a, n in zip(stage.axes, sizes)) > 1:
         return tile
     nr = target.product_row(group.choices[stage.name].row).tile.nr
@@ -251,97 +236,3 @@ def _shared_columns(program: Program, target: Target, group: Group, stage: Stage
     asked = Decided(program, target, group, layouts, resident(program, machine))
     taken = asked.cost(shared).seconds + fork_join_seconds(machine, machine.workers)
     return shared if taken < asked.cost(tile).seconds else tile
-
-
-def unit_tile(program: Program, target: Target, g: Group, s: Stage, model: GroupModel,
-              packed: int) -> tuple[dict[str, int], dict[str, dict[str, int]]] | None:
-    """(tile, split) of a product on a unit, made of whole register tiles, that are predicted to
-    take least time, of those with an item for each worker if there are some; what an item touches
-    fits into scratch beside ``packed`` bytes, slice by slice of the sum where need be.  None if
-    none does."""
-    f, choice = contraction_factors(program, s), g.choices[s.name]
-    row = target.product_row(choice.row)
-    assert f is not None, s
-    machine, lane = target.machine, next(a for a in f.n if a.name == choice.lanes)
-    k = next(r for r in f.k if r.name == choice.k)
-    aligned = aligned_products([s], g, target)
-    found: list[tuple[bool, float, int, int, dict[str, int], dict[str, dict[str, int]]]] = []
-    for columns in _doubled(row.tile.nr, estimate(lane.extent)):
-        for rows in _doubled(row.tile.mr, estimate_volume(a.extent for a in f.m)):
-            tile = {a.name: 1 for a in s.axes if a not in f.m and a != lane}
-            tile |= {lane.name: columns} | _row_block(
-                f.m, rows, row.tile.mr, target.tuning.symbols_grow)
-            item = model.variables(tile)
-            sums = sum_elements(replace(g, tile=tile), f.m, lane, row)
-            steps = _steps(model, s, k, choice, tile, sums,
-                           machine.room(machine.near) - packed, cuts_evenly(f, k))
-            if steps is not None:
-                slices = -(-estimate(k.extent) // steps)
-                cost = group_cost(model, machine, (item,), aligned=aligned).seconds
-                cost += waiting(machine, model.tiles(item), slices)
-                split = {s.name: {k.name: steps}} if slices > 1 else {}
-                found.append((model.tiles(item) < machine.workers, cost, -columns * rows,
-                              len(found), tile, split))
-    if not found:
-        return None
-    *_, tile, split = min(found)
-    return tile, split
-
-
-def _doubled(first: int, last: int) -> list[int]:
-    """``first``, twice that and so on below ``last``, and that."""
-    out = []
-    while first < last:
-        out.append(first)
-        first *= 2
-    return [*out, last]
-
-
-def _steps(model: GroupModel, s: Stage, k: Axis, choice: StageChoice, tile: Mapping[str, int],
-           sums: int, room: float, evenly: bool) -> int | None:
-    """The most steps of the sum, all or a power of two (if its slices are boxes: ``evenly``), whose
-    operands fit into ``room`` with ``sums`` and what else a work item touches; None if none do."""
-    whole = estimate(k.extent)
-    if _copied_bytes(model, model.variables(tile)) <= room:
-        return whole
-    if not evenly or f"{s.name}.{k.name}" not in model.axes or (
-            choice.a != "rows" or choice.b != "direct"):
-        return None
-    room -= sums * DTYPES["f32"].size
-    for steps in reversed(_doubled(1, whole)):
-        item = model.variables(tile, {s.name: {k.name: steps}})
-        if _copied_bytes(model, item) <= room:
-            return steps
-    return None
-
-
-def _copied_bytes(model: GroupModel, item: Widths) -> int:
-    """Bytes of scratch for what a work item of one stage copies, of its sum what a slice reads."""
-    (stage,), ((whole, sliced),) = model.stages, model.boxes(item)
-    found: dict[str, int] = {}
-    for accesses, sizes in ((stage.reads, stage.sizes(sliced)[0]),
-                            (stage.writes, stage.sizes(whole)[1])):
-        for a, n in zip(accesses, sizes):
-            found[a.buffer] = max(found.get(a.buffer, 0), -(-n // ALIGN) * ALIGN)
-    return sum(found.values())
-
-
-def _row_block(axes, rows, mr, grow):
-    """Tile of the row axes: whole inner axes while they fit, then a cut, then single steps.  An
-    inner axis whose extent is a symbol's is whole if even its largest extent does not make far more
-    rows of it, ``grow`` times those wanted; the outermost is always cut: large ones have many
-    workers."""
-    tile, inner, most = {}, 1, 1
-    for a in reversed(axes):
-        n, largest = estimate(a.extent), reach(a.extent)
-        static = isinstance(a.extent, Const)
-        fits = a is not axes[0] and largest and most * largest <= rows * grow
-        if inner * n <= rows and (static or fits):
-            inner, most = inner * n, most * (largest or n)
-            continue
-        cut = max(1, rows // inner)
-        if inner == 1:
-            cut = max(mr, cut // mr * mr)
-        tile[a.name] = even(n, cut) if static and inner > 1 else cut
-        inner = max(rows, inner) * n  # every outer axis goes in single steps
-    return tile

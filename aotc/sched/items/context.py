@@ -81,7 +81,7 @@ class Context:
         while any(s.name == name for s in self.scratch):
             name += "_"
         machine = self.target.machine
-        memory = machine.near.name if machine.engines else ""
+        memory = machine.near.name if machine.on_copies else ""
         self.scratch.append(Scratch(name, dtype, elements, self.slab, memory, form))
         size = elements * DTYPES[dtype].size
         self.slab += (size + ALIGN - 1) // ALIGN * ALIGN

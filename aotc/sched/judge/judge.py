@@ -276,7 +276,7 @@ class Judge:
             # whole vectors, and the columns that products before the anchor compute together
             nr = max((a.nr for a in aligned), default=self.target.lanes)
             units = units | {lanes: max(units.get(lanes, 1), nr)}
-        if self.target.machine.engines:
+        if self.target.machine.on_copies:
             tile = fitted_tile(model, self.target.machine, given, whole)
         else:
             tile = bounded_tile(self.program, self.target, replace(group, tile=given), room, units,

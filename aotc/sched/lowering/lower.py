@@ -5,15 +5,14 @@ from dataclasses import replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import ArrayForm, layout_from_json
-from aotc.ir.contents import with_buffers, with_symbols
+from aotc.ir.contents import with_symbols
 from aotc.ir.kernel.plan_kernels import LoweredKernel
 from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.plan import Place, Plan
 from aotc.ir.program import Branch, LibCall, Loop, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.accelerator.engines.lower_copies import held
-from aotc.sched.accelerator.engines.lower_turns import kept_names, with_turns
+from aotc.sched.accelerator.engines.lower_engines import engines
 from aotc.sched.check.check_schedule import check_schedule
 from aotc.sched.expand.expand_stages import expanded
 from aotc.sched.lowering.kernel_arrays import with_arrays
@@ -22,12 +21,12 @@ from aotc.sched.lowering.lower_call import lower_call
 from aotc.sched.lowering.lower_region import Bodies, region_buffers
 from aotc.sched.lowering.staged import Staged, kept_stages
 from aotc.sched.lowering.threads import shared_by_threads, with_barriers
-from aotc.sched.memory.allocate import lives, slot_sizes
+from aotc.sched.memory.allocate import slot_sizes
 from aotc.sched.model.sparse_tables import sparse_constants
 from aotc.sched.model.stages import find_call
-from aotc.sched.model.stored_sizes import ALIGN, physical_elements, ring_elements, store_strides
+from aotc.sched.model.stored_sizes import ALIGN, physical_elements
 from aotc.sched.shared_functions import share_functions
-from aotc.target.base import Machine, Target
+from aotc.target.base import Target
 
 
 def lower(program: Program, schedule: Schedule, target: Target,
@@ -42,16 +41,9 @@ def lower(program: Program, schedule: Schedule, target: Target,
     program = apply_rewrites(program, schedule.rewrites)
     bodies = Bodies({*program.buffers}, len(slots := slot_sizes(program, schedule)))
     labels = kernel_names(program, schedule.groups)
-    kernels = _kernels(program, schedule, target, bodies, common or {}, labels)
-    if held(schedule, target.machine):
-        _check_held(program, schedule, target, kernels)
-    names = kept_names(program, schedule)
-    if names:
-        kernels = tuple(with_buffers(k, names) for k in kernels)
-    turns: tuple[tuple[int, int, int], ...] = ()
-    if names or schedule.order:
-        kernels, turns = with_turns(program, schedule, target, kernels, names)
-    used = {b for k in kernels for b in k.reads + k.writes} | region_buffers(bodies.regions)
+    told = engines(program, schedule, target, _kernels(
+        program, schedule, target, bodies, common or {}, labels))
+    used = {b for k in told.kernels for b in k.reads + k.writes} | region_buffers(bodies.regions)
     places, weights, end = [], [], 0
     sparse = sparse_constants(program)
     for i, name in enumerate(program.inputs):
@@ -65,30 +57,21 @@ def lower(program: Program, schedule: Schedule, target: Target,
             places.append(replace(place, sparse=name in sparse))
             weights.append((name, stored))
             end = (end + stored.nbytes + ALIGN - 1) // ALIGN * ALIGN
-    strides = store_strides(program, schedule)
     for name, slot in schedule.buffers.items():
         place = _place(program, schedule, name, "arena", slot.offset, slot.slot)
-        places.append(replace(place, name=names.get(name, name), memory=slot.memory,
-                              parts=slot.parts, each=slot.each,
-                              stride=strides.get(slot.slot, 0),
-                              ring=ring_elements(program, schedule, name)))
+        places.append(told.placed(place, name))
     places += bodies.placed(end)
     known = {p.name: p for p in places}
-    kernels = tuple(with_barriers(k, known) for k in kernels)
-    forms = {names.get(b, b): _form(program, schedule, b) for b in program.buffers}
-    kernels = tuple(with_arrays(expanded(k, target), forms) for k in kernels)
+    forms = {told.names.get(b, b): _form(program, schedule, b) for b in program.buffers}
+    kernels = tuple(with_arrays(expanded(with_barriers(k, known), target), forms)
+                    for k in told.kernels)
     kernels = _for_calls_of(program, kernels, {
         label for g, label in zip(schedule.groups, labels) if g.name in (common or {})})
     plan = Plan(program.name, target.name, program.syms, program.checks, tuple(places),
                 (*slots, *bodies.slots), kernels, (*weights, *bodies.weights), schedule.math,
                 schedule.optimize, regions=tuple(bodies.regions), texts=program.texts,
-                aliases=program.aliases,
-                memories=tuple((x.name, x.capacity) for x in (
-                    target.machine.near, *target.machine.stores)) if target.machine.engines else (),
-                engines=_engines(target.machine),
-                units=tuple((u.name, u.memory) for u in target.machine.units), turns=turns,
-                cores=target.machine.cores if target.machine.stores else 0)
-    return share_functions((plan,))[0]
+                aliases=program.aliases)
+    return share_functions((told.told(plan),))[0]
 
 
 def _kernels(program, schedule, target, bodies, common, labels):
@@ -154,12 +137,6 @@ def lined(program: Program, kernel: LoweredKernel) -> list[str]:
     return [b for b in kernel.reads if program.buffers[b].role in ("temp", "const")]
 
 
-def _engines(machine: Machine) -> tuple[tuple[str, str, str], ...]:
-    def name(memory: str) -> str:
-        return "" if memory == machine.memory.name else memory
-    return tuple((e.name, name(e.source), name(e.target)) for e in machine.engines)
-
-
 def _check_scratch(target, group, kernel, slab):
     """ScheduleError where scratch (``slab`` bytes) is no cache and does not fit into its memory
     with what micro-kernels take."""
@@ -170,22 +147,6 @@ def _check_scratch(target, group, kernel, slab):
             f"group {group.name}: its tiles take {slab + kernel.staged} bytes of {level.name} "
             f"memory ({sizes}; {kernel.staged} for micro-kernels), {target.name} has "
             f"{level.capacity}; choose smaller tiles of {group.anchor} or store a tensor"])
-
-
-def _check_held(program, schedule, target, kernels):
-    """ScheduleError where scratch of a kernel goes over what stays in its memory meanwhile."""
-    live = lives(program, schedule)
-    turns = [t[0] for t in schedule.order] or [g.name for g in schedule.groups]
-    faults = [f"group {name}: its scratch ends at byte {k.slab_bytes} of {target.machine.scratch} "
-              f"and goes over {b}, which stays there from byte {schedule.buffers[b].offset} on; "
-              "choose smaller tiles or store that elsewhere"
-              for b in sorted(held(schedule, target.machine))
-              for g, k in zip(schedule.groups, kernels)
-              for name in [g.name] if any(
-                  live[b][0] <= n <= live[b][1] for n, t in enumerate(turns) if t == name)
-              and k.slab_bytes > schedule.buffers[b].offset]
-    if faults:
-        raise ScheduleError(faults)
 
 
 __all__ = ["lined", "lower", "lower_group", "written_kernel"]

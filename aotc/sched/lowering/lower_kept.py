@@ -29,7 +29,7 @@ def lower_kept(ctx: Context, kept: Iterable[Kept]) -> list[Nest]:
         rows = tuple(u for u in ctx.target.rows("move") if value.dtype in u.stored)
         row = (rows or ctx.target.rows("loops"))[0]
         # whole rows are simpler, where nobody asks what else lies there
-        exact = bool(ctx.target.machine.engines)
+        exact = ctx.target.machine.on_copies
         box: Box = {a: (Const(0), last if exact else simplify(a.extent - 1))
                     for a, last in zip(axes, k.last)}
         box[axes[k.dim]] = (Const(0), simplify(k.count - 1))

@@ -4,11 +4,10 @@ that is chosen by, and what it is added to."""
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from aotc.ir.kernel.plan_kernels import About, Block, Dealt, LoweredKernel, Size, Steps, Work, most
+from aotc.ir.kernel.plan_kernels import About, Block, LoweredKernel, Size, Steps, Work, most
 from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule
-from aotc.ir.statements import SLOT, STEP
 from aotc.sched.accelerator.engines.lower_copies import place_copies
 from aotc.sched.items.context import Context
 from aotc.sched.items.open_group import Opened, opened
@@ -23,7 +22,7 @@ from aotc.sched.model.boxes import Box
 from aotc.sched.model.stages import Stage
 from aotc.sched.model.work import group_bytes, group_flops, plain_part
 from aotc.sched.rows.transforms import data_loads
-from aotc.target.base import Machine, Target
+from aotc.target.base import Target
 from aotc.target.kernel_rows import KernelRow, NestRow, ProductRow
 
 
@@ -40,8 +39,8 @@ class Staged:
 
 def kept_stages(program: Program, schedule: Schedule, target: Target, group: Group) -> Staged:
     """``staged``, kept with the Program: what its writing was chosen by is what is lowered.  Not
-    where places in memories of clusters are part of it."""
-    if target.machine.engines or target.machine.stores:
+    where the places that it copies from are part of it."""
+    if target.machine.on_copies:
         return staged(program, schedule, target, group)
     found = program.known("staged")
     key = _key(program, schedule, target, group)
@@ -51,7 +50,7 @@ def kept_stages(program: Program, schedule: Schedule, target: Target, group: Gro
 
 
 def _key(program: Program, schedule: Schedule, target: Target, group: Group) -> Hashable:
-    """All that ``staged`` looks at, beside the Program and places in memories of clusters."""
+    """All that ``staged`` looks at, beside the Program."""
     buffers = dict.fromkeys(b for c in group.computes for s in (program.producer[c],)
                             for b in (*s.inputs, *s.outs))
     return target, replace(_ordered(group), why=""), tuple(
@@ -84,18 +83,15 @@ def staged(program: Program, schedule: Schedule, target: Target, group: Group) -
     if tile.steps is None:
         let += step_let
     else:
-        step_let += ((SLOT, STEP % 2),) if copies.ahead is not None else ()
         steps = Steps(tile.steps, step_let, step.carried, tile.start if step.carried
-                      and target.machine.in_order else None, copies.ahead)
-    around = copies.around(stages, (*found.starts, len(found.stages)))
-    clusters = dealt_to(target.machine, group)
+                      and target.machine.in_order else None)
     kernel = LoweredKernel(
         "", About(_title(program, group), origin, tuple(found.says)), tile.count, let,
-        tuple(ctx.scratch), copies.renamed(found.stages), reads, writes,
+        tuple(ctx.scratch), tuple(found.stages), reads, writes,
         Work(group_flops(stages), group_bytes(program, schedule, stages, reads, writes),
              plain_part(stages, group.rows, target)),
-        steps, Block(group.threads) if group.threads else None,
-        Dealt(clusters, around) if clusters or around else None)
+        steps, Block(group.threads) if group.threads else None)
+    kernel = copies.told(kernel, at, found.starts)
     return Staged(with_ends(kernel) if kernel.threads else kernel, tuple(found.owners), found.end)
 
 
@@ -144,11 +140,6 @@ def _on_row(ctx: Context, s: Stage, row: KernelRow, box: Box) -> Sequence[PlanSt
         ctx, s, row, box)
 
 
-def dealt_to(machine: Machine, group: Group) -> int:
-    """Clusters that a group's work items are dealt to; 0 on a machine that has none to choose."""
-    return (group.clusters or machine.clusters) if machine.stores else 0
-
-
 def _read(target: Target, group: Group, stage: Stage) -> list[str]:
     """Buffers a stage reads; the numbers of small matrices stand in its code."""
     kind = target.row(group.choices[stage.name].row).category
@@ -163,4 +154,4 @@ def _title(program: Program, group: Group) -> str:
     return "; ".join(shapes)
 
 
-__all__ = ["Staged", "dealt_to", "kept_stages", "staged"]
+__all__ = ["Staged", "kept_stages", "staged"]

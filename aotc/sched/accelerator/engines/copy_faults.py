@@ -6,10 +6,12 @@ from aotc.target.base import Machine
 
 
 def copy_faults(program: Program, machine: Machine, group: Group) -> list[str]:
-    """Memories that a box cannot lie in, and buffers that no work item touches outside of scratch.
-    Whether they fit, and have a box, lowering finds."""
-    where = f"group {group.name}"
-    faults = _pipeline(machine, group)
+    """Memories that a box cannot lie in, buffers that no work item touches outside of scratch, and
+    a number of clusters that the machine does not have.  Whether boxes fit, and that there are
+    some, lowering finds."""
+    where, most = f"group {group.name}", machine.clusters if machine.stores else 0
+    faults = _pipeline(machine, group) + ([] if 0 <= group.clusters <= most else [
+        f"{where}: clusters {group.clusters}; choose from 0..{most}"])
     if not group.copies:
         return faults
     load = machine.engine(machine.memory, machine.near)

@@ -18,7 +18,7 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.kernel.plan_kernels import Ahead
+from aotc.ir.kernel.plan_kernels import Ahead, Dealt, LoweredKernel
 from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.schedule import Schedule
@@ -28,6 +28,7 @@ from aotc.ir.statements import Box as Place
 from aotc.ir.tile_statements import slice_start
 from aotc.sched.accelerator.items.copied import Copied
 from aotc.sched.accelerator.items.item_boxes import item_boxes, moves
+from aotc.sched.accelerator.items.own_parts import dealt
 from aotc.sched.accelerator.items.unit_operands import slice_of
 from aotc.sched.items.context import Context, scratch_order, scratch_strides
 from aotc.sched.items.open_group import Opened
@@ -49,8 +50,21 @@ class Copies:
     ahead: Ahead | None = None
     fed: Body = ()
 
-    def around(self, stages: Sequence[Stage],
-               starts: Sequence[int]) -> tuple[tuple[int, Body], ...]:
+    def told(self, kernel: LoweredKernel, at: Opened, starts: Sequence[int]) -> LoweredKernel:
+        """The Kernel of an opened group, whose stages are lowered to those that begin at
+        ``starts``, with what engines are told around them and the clusters that it is dealt to."""
+        machine, group = at.ctx.target.machine, at.ctx.group
+        if not machine.on_copies:
+            return kernel
+        around = self._around(at.stages, (*starts, len(kernel.stages)))
+        clusters, steps = dealt(machine, group) if machine.stores else 0, kernel.steps
+        if steps is not None and self.ahead is not None:
+            steps = replace(steps, let=(*steps.let, (SLOT, STEP % 2)), ahead=self.ahead)
+        return replace(kernel, stages=self._renamed(kernel.stages), steps=steps,
+                       dealt=Dealt(clusters, around) if clusters or around else None)
+
+    def _around(self, stages: Sequence[Stage],
+                starts: Sequence[int]) -> tuple[tuple[int, Body], ...]:
         """``Dealt.around`` of stages that are lowered to what begins at ``starts``, whose last is
         the end.  All loads begin at once and are waited for by the stage that reads them; a store
         begins behind the stage that makes it, and all are waited for in the end."""
@@ -69,7 +83,7 @@ class Copies:
             found[starts[-1]] = (*found.get(starts[-1], ()), Wait(len(stages)))
         return tuple(found.items())
 
-    def renamed(self, stages: Iterable[PlanStage]) -> tuple[PlanStage, ...]:
+    def _renamed(self, stages: Iterable[PlanStage]) -> tuple[PlanStage, ...]:
         """The stages with what has been copied in place of what lies outside, and what is copied
         for slices of a sum."""
         found = (with_buffers(s, self.names) if self.names else s for s in stages)

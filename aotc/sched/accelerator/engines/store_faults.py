@@ -1,4 +1,4 @@
-"""Faults of tensors that lie in the memory of a cluster, and of groups that are dealt to some."""
+"""Faults of tensors that lie in the memory of a cluster or a worker."""
 
 from aotc.errors import ScheduleError
 from aotc.ir.program import Program, static_shape
@@ -18,13 +18,6 @@ from aotc.sched.items.open_group import opened
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.stored_sizes import part_bytes
 from aotc.target.base import Machine, Memory, Target
-
-
-def cluster_faults(machine: Machine, group: Group) -> list[str]:
-    """A number of clusters that the machine does not have."""
-    most = machine.clusters if machine.stores else 0
-    return [] if 0 <= group.clusters <= most else [
-        f"group {group.name}: clusters {group.clusters}; choose from 0..{most}"]
 
 
 def store_faults(program: Program, schedule: Schedule, target: Target) -> list[str]:
@@ -140,4 +133,4 @@ def _held(program: Program, schedule: Schedule, machine: Machine, found: Touched
     return []
 
 
-__all__ = ["cluster_faults", "store_faults"]
+__all__ = ["store_faults"]

@@ -14,16 +14,15 @@ from aotc.sched.cost.row_cost import unit_pays
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
 from aotc.sched.model.stages import Stage
 from aotc.sched.rows.settled_choices import Settled
-from aotc.target.kernel_rows import ProductRow
 
 PACKED_PART = 4  # of a unit's memory, one part of so many may be packed operands
 
 
-def unit_choice(c: Settled, s: Stage, f: Factors, lane: Axis | None,
-                row: ProductRow) -> StageChoice | None:
-    """The choice of a product on a unit; None where vectors take less time, or what it would have
-    to pack is too much.  Constants get the layout of its columns."""
-    if lane is None or lane not in f.n:
+def unit_choice(c: Settled, s: Stage, f: Factors | None, lane: Axis | None) -> StageChoice | None:
+    """The choice of a product on a unit, if the target has one; None where vectors take less time,
+    or what it would have to pack is too much.  Constants get the layout of its columns."""
+    row = next(iter(c.target.units), None)
+    if row is None or f is None or lane is None or lane not in f.n:
         return None
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     if not unit_pays(row, m, n, c.target.tuning) or any(

@@ -7,7 +7,13 @@ from aotc.ir.category import Factors
 from aotc.ir.expr import Axis, Expr, Load, Shape, axes_of
 from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import StageChoice
-from aotc.sched.accelerator.items.unit_operands import columns_in_place, near_operands, unit_rows
+from aotc.sched.accelerator.items.unit_operands import (
+    columns_in_place,
+    cuts_evenly,
+    near_operands,
+    unit_rows,
+)
+from aotc.sched.model.stages import Stage
 from aotc.target.kernel_rows import ProductRow
 
 
@@ -34,4 +40,20 @@ def unit_faults(f: Factors, choice: StageChoice, row: ProductRow, lane: Axis, k:
             for b in near_operands(f, choice) if group.copies.get(b, row.near) != row.near]
 
 
-__all__ = ["unit_faults"]
+def unit_slice_faults(group: Group, s: Stage, choice: StageChoice,
+                      f: Factors | None) -> list[str]:
+    """What is wrong with a group's ``split`` of a stage on a unit, with these Factors."""
+    split = group.choices[s.name].split
+    if len(group.computes) > 1 and any(b in group.connect for b in s.reads) or (
+            choice.a != "rows" or choice.b != "direct"):
+        return ["sums run in slices where both operands are copied; remove it"]
+    if set(split) != {choice.k} or any(
+            not isinstance(n, int) or n < 1 for n in split.values()):
+        return [f"choose {choice.k} and a positive number of steps"]
+    if f is None or not all(cuts_evenly(f, r) for r in f.k if r.name == choice.k):
+        return [f"slices of {choice.k}, of which an operand's indices take quotients, are no "
+                "boxes; remove it"]
+    return []
+
+
+__all__ = ["unit_faults", "unit_slice_faults"]
