@@ -237,7 +237,7 @@ NUMBERS = {
     **dict.fromkeys(("sched/expand/in_place.py", "sched/writing/block_writing.py"), {
         "ENDLESS": BOUND}),
     "sched/judge/judge.py": {"MAX_STAGES": BOUND}, "sched/within.py": {"SMALL": BOUND},
-    "sched/accelerator/engines/unit_choice.py": {"PACKED_PART": POLICY},
+    "sched/accelerator/kernels/unit_choice.py": {"PACKED_PART": POLICY},
     "sched/dynamic/choose.py": {
         **dict.fromkeys(("GAIN", "LOST", "ENDS", "OTHERS"), "what variants must save"),
         "MOST": POLICY, "LEAST": POLICY},

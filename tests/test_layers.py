@@ -62,7 +62,7 @@ STOREYS = (
     ("model", "within"), ("rows", "shape_variants"), ("common_groups",),
     # what tensors take in memory; what anything takes of time; what a work item touches
     ("memory",), ("cost", "accelerator.clock"), ("items",), ("accelerator.items",),
-    ("accelerator.engines",),
+    ("accelerator.kernels",),
     # what may be rounded; what is legal
     ("precision",), ("check",), ("components",),
     # what was decided, as a Plan

@@ -7,8 +7,8 @@ from aotc.ir.access import layout_from_json
 from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.accelerator.engines.copy_choice import choose_copies
-from aotc.sched.accelerator.places.choose_stores import choose_stores
+from aotc.sched.accelerator.kernels import choose_copies
+from aotc.sched.accelerator.places import places
 from aotc.sched.check.check_schedule import check_kernels, check_schedule, layout_faults
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.tile import choose_threads, choose_tiles
@@ -21,18 +21,18 @@ from aotc.target.base import Target
 
 
 def complete(program: Program, schedule: Schedule, target: Target,
-             stores: bool = True) -> Schedule:
+             inner: bool = False) -> Schedule:
     """A hand-written Schedule with what it leaves out decided: rows, loops and layouts (all of
     them, if any stage lacks its row), tiles of groups without one, buffers if there are none, how
-    statements are written; all of a variant without groups.  stores: as of ``decide``."""
-    schedule = _kernels_completed(program, schedule, target, stores)
+    statements are written; all of a variant without groups.  inner: as of ``decide``."""
+    schedule = _kernels_completed(program, schedule, target, inner)
     if check_schedule(program, schedule, target):
         return schedule  # the caller lists what is wrong
     return choose_writing(program, schedule, target)
 
 
 def _kernels_completed(program: Program, schedule: Schedule, target: Target,
-                       stores: bool = True) -> Schedule:
+                       inner: bool = False) -> Schedule:
     """``complete`` but for how statements are written."""
     if schedule.variants:
         return _with_variants_completed(program, schedule, target)
@@ -64,8 +64,7 @@ def _kernels_completed(program: Program, schedule: Schedule, target: Target,
                        regions=_completed(program, schedule, target))
     if schedule.buffers or check_kernels(program, schedule, target):
         return schedule  # what is wrong with a kernel, check_schedule lists
-    if stores:
-        schedule = choose_stores(program, schedule, target)
+    schedule = places(program, schedule, target, inner=inner)
     return replace(schedule, buffers=allocate(program, schedule))
 
 
@@ -93,7 +92,7 @@ def _completed(program: Program, schedule: Schedule,
                target: Target) -> dict[str, tuple[Schedule, ...]]:
     """The Schedules of regions' bodies, those that are given completed."""
     regions = {s.name: s for s in program.steps if isinstance(s, (Loop, Branch))}
-    given = {name: tuple(_kernels_completed(b, s, target, False)
+    given = {name: tuple(_kernels_completed(b, s, target, True)
                          for b, s in zip(regions[name].bodies, own))
              for name, own in schedule.regions.items()
              if name in regions and len(own) == len(regions[name].bodies)}

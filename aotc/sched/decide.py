@@ -18,9 +18,7 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import CONNECT, GRAPHTURBO, PRECISION, Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.accelerator.places.choose_pipeline import choose_pipelines
-from aotc.sched.accelerator.places.choose_places import choose_places
-from aotc.sched.accelerator.places.instance_groups import tiled_for
+from aotc.sched.accelerator.places import places, tiled_for
 from aotc.sched.asking.call_tiles import choose_call_tiles
 from aotc.sched.asking.choose_groups import choose_groups
 from aotc.sched.asking.choose_rewrites import choose_rewrites
@@ -40,7 +38,7 @@ from aotc.target.base import Target
 def decide(program: Program, target: Target, how: str = "all", winograd: Winograd = "off",
            unfold: bool = False, layouts: Mapping[str, Layout] | None = None,
            groups: Sequence[Group] | None = None, precision: str = PRECISION[0],
-           levels: Levels | None = None, stores: bool = True,
+           levels: Levels | None = None, inner: bool = False,
            written: bool = True, apart: Collection[str] = ()) -> Schedule:
     """Schedule of ``program`` for ``target``; deterministic, measures nothing.  how: a name of
     ``CONNECT``, or ``GRAPHTURBO``.  winograd: one of ``WINOGRAD``, which forms convolutions may
@@ -48,10 +46,9 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     buffer: Layout} that are settled (an empty Layout: row-major), where the rewritten program has
     them.  groups: those of the rewritten program, if they are settled.  precision: one of
     ``PRECISION``, of the operands of products that are left to choose rewrites for, in regions too;
-    levels: of computes that have one of their own.  stores: temps may lie in the memories of
-    clusters; not those of a body, which runs in rounds.  written: False leaves how statements are
-    written to a later ``choose_writing``, in Schedules that are compared or moved to other
-    extents.  apart: computes that are merged with no others."""
+    levels: of computes that have one of their own.  inner: of a body, which runs in rounds.
+    written: False leaves how statements are written to a later ``choose_writing``, in Schedules
+    that are compared or moved to other extents.  apart: computes that are merged with no others."""
     rewrites, given = (winograd, dict(layouts or {})) if isinstance(winograd, tuple) else (
         choose_rewrites(program, target, winograd, unfold, layouts or {}, groups is None,
                         precision, levels))
@@ -79,8 +76,7 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     schedule = replace(schedule, regions=decide_regions(
         program, target, how, winograd if isinstance(winograd, (str, int)) else "off", unfold,
         precision=precision))
-    schedule = choose_places(program, schedule, target, how) if stores else choose_pipelines(
-        program, schedule, target)
+    schedule = places(program, schedule, target, how, inner)
     schedule = replace(schedule, buffers=allocate(program, schedule))
     return choose_writing(program, schedule, target) if written else schedule
 
@@ -94,7 +90,7 @@ def decide_regions(program: Program, target: Target, how: str, winograd: str | i
         known = body.known("decided", target.name, how, winograd, unfold, precision)
         if target not in known:
             known[target] = decide(body, target, how, winograd, unfold, precision=precision,
-                                   stores=False, written=False)
+                                   inner=True, written=False)
         return known[target]
     return {s.name: tuple(map(decided, s.bodies)) for s in program.steps
             if isinstance(s, (Loop, Branch)) and s.name not in given}

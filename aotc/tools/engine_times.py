@@ -9,8 +9,7 @@ from aotc.errors import UnsupportedError
 from aotc.options import Dims, Options
 from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import Progress
-from aotc.sched.accelerator.clock.cycles import Span, Timeline, timeline
-from aotc.sched.accelerator.clock.item_events import COMPUTE
+from aotc.sched.accelerator.clock import COMPUTE, Span, Timeline, timeline
 from aotc.sched.model.size import typical
 from aotc.target.base import Machine, Memory
 

@@ -17,7 +17,7 @@ from aotc.ir.schedule import json_lines
 from aotc.options import Dims, Options
 from aotc.pipeline import STAGES, Work, run_pipeline
 from aotc.runtime.compile_bundle import Progress
-from aotc.sched.accelerator.places.instance_report import instance_report
+from aotc.sched.accelerator.places import instance_report
 from aotc.sched.precision.levels import levels_of
 from aotc.sched.report.explain import explain
 from aotc.sched.report.layout_report import layout_report, report_lines

@@ -24,7 +24,7 @@ from aotc.oracle.interpret import interpret
 from aotc.oracle.run_plan import run_plan
 from aotc.sched import check_schedule, decide, lower
 from aotc.sched.accelerator.clock.cycles import timeline
-from aotc.sched.accelerator.engines.copy_faults import copy_faults
+from aotc.sched.accelerator.kernels.copy_faults import copy_faults
 from aotc.sched.accelerator.places.choose_order import choose_order
 from aotc.sched.accelerator.places.choose_stores import choose_stores
 from aotc.sched.accelerator.places.choose_weights import Taken, gap
@@ -242,7 +242,7 @@ def test_rows_that_one_kernel_makes_and_one_reads_stay_with_cores():
     program = m.done("y")
     s = decide(program, TARGET, how="register")
     assert s.buffers["p"].memory == "LB" and s.buffers["p"].parts == MACHINE.workers
-    apart = decide(program, TARGET, how="register", stores=False)
+    apart = decide(program, TARGET, how="register", inner=True)
     plan = lower(program, s, TARGET)
     assert timeline(plan, MACHINE, {}).seconds < timeline(
         lower(program, apart, TARGET), MACHINE, {}).seconds

@@ -26,7 +26,7 @@ from aotc.oracle.run_plan import run_plan
 from aotc.runtime.loading import load
 from aotc.sched import decide, lower
 from aotc.sched.accelerator.clock.cycles import timeline
-from aotc.sched.accelerator.engines.copy_choice import choose_copies
+from aotc.sched.accelerator.kernels.copy_choice import choose_copies
 from aotc.sched.cost.row_cost import unit_pays
 from aotc.sched.writing.choose_writing import choose_writing
 from aotc.target import get_target

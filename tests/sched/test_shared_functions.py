@@ -38,7 +38,7 @@ def tower(layers=4, scales=(), rows=64):
 def planned(program, target, how="none"):
     """(Plan, Schedule) with the groups that ``how`` connects: none, unless stages are asked for.
     What lies in clusters' memories is addressed by where it lies: such kernels share little."""
-    schedule = decide(program, target, how, stores=False)
+    schedule = decide(program, target, how, inner=True)
     return lower(program, schedule, target), schedule
 
 

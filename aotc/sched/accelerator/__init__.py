@@ -2,10 +2,10 @@
 
     clock       when everything of a Plan happens there
     items       what work items touch and copy, and which run before which
-    engines     the lower door: what a group copies, its faults, what engines are told of it
+    kernels     what a group copies, its faults, what engines are told of kernels and of a Plan
     instances   sub-graphs, split into instances
-    places      the upper door: what lies where, and in which turns kernels run
+    places      what lies where, and in which turns kernels run
 
-No other folder of ``sched`` is of one kind of machine.  Each of these stands on a storey of its
-own.
+Each stands on a storey of its own.  Others import from ``kernels``, ``places`` and ``clock`` what
+their ``__init__`` has: of machines of another kind it does nothing there.
 """

@@ -12,8 +12,7 @@ from aotc.ir.program import LibCall, Program
 from aotc.ir.schedule import ITEM_FIELDS, Group, Schedule
 from aotc.ir.simplify import same, simplify, upper
 from aotc.ir.stage_choice import REUSE
-from aotc.sched.accelerator.engines.copy_faults import copy_faults
-from aotc.sched.accelerator.engines.unit_faults import unit_faults
+from aotc.sched.accelerator.kernels import copy_faults, unit_faults
 from aotc.sched.check.choices import choices_of, value_faults
 from aotc.sched.check.dot_faults import dot_faults
 from aotc.sched.check.item_faults import item_faults

@@ -8,7 +8,7 @@ from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import upper
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.accelerator.engines.store_faults import store_faults
+from aotc.sched.accelerator.kernels import store_faults
 from aotc.sched.check.check_group import check_group
 from aotc.sched.check.precision_faults import grouping_faults, precision_faults
 from aotc.sched.memory.allocate import in_place, lives

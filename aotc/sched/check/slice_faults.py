@@ -2,7 +2,7 @@
 
 from aotc.ir.category import Factors
 from aotc.ir.schedule import Group
-from aotc.sched.accelerator.engines.unit_faults import unit_slice_faults
+from aotc.sched.accelerator.kernels import unit_slice_faults
 from aotc.sched.model.stages import Stage
 from aotc.sched.rows.sliced_sums import group_steps, sliceable, tap_axes
 from aotc.target.base import Target

@@ -2,6 +2,5 @@
 
 They ask the cost, and make what is not said of groups that are given.
 
-Imports of ``sched``: model, rows, cost, precision, accelerator.clock, accelerator.items,
-accelerator.engines, writing.
+Imports of ``sched``: model, rows, cost, precision, accelerator.kernels, writing.
 """

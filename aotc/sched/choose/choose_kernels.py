@@ -6,7 +6,7 @@ from dataclasses import replace
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
-from aotc.sched.accelerator.engines.copy_choice import choose_copies
+from aotc.sched.accelerator.kernels import choose_copies
 from aotc.sched.choose.connect import part_groups
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.tile import choose_tiles

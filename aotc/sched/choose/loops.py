@@ -16,7 +16,7 @@ from aotc.ir.layout import Layout, Reorder
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import UNSAID, StageChoice
-from aotc.sched.accelerator.engines.unit_choice import unit_choice
+from aotc.sched.accelerator.kernels import unit_choice
 from aotc.sched.choose.divided import digit_choice
 from aotc.sched.choose.dot_choice import dot_choice
 from aotc.sched.choose.single_row import single_row_choice

@@ -18,7 +18,7 @@ from aotc.ir.expr import Const
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
-from aotc.sched.accelerator.engines.unit_tile import copied_tile
+from aotc.sched.accelerator.kernels import copied_tile
 from aotc.sched.choose.order import order_items
 from aotc.sched.choose.slices import balanced, leaves_cache, slice_candidates
 from aotc.sched.choose.winograd_tile import slab_tile

@@ -16,7 +16,7 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import REGISTER, Group, Schedule
 from aotc.passes.winograd import staged
-from aotc.sched.accelerator.engines.fitted import fitted_tile
+from aotc.sched.accelerator.kernels import fitted_tile
 from aotc.sched.choose.across import lanes_across
 from aotc.sched.choose.connect import connect
 from aotc.sched.choose.gensor import Policy, Space, construct, grown

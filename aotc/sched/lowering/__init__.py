@@ -2,6 +2,6 @@
 
 Groups that are legal become stages with places and loops, then statements (``expand``).
 
-Imports of ``sched``: model, rows, memory, items, accelerator.items,
-accelerator.engines, check, expand, shared_functions.
+Imports of ``sched``: model, rows, memory, items, accelerator.kernels,
+check, expand, shared_functions.
 """

@@ -12,7 +12,7 @@ from aotc.ir.plan import Place, Plan
 from aotc.ir.program import Branch, LibCall, Loop, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.accelerator.engines.lower_engines import engines
+from aotc.sched.accelerator.kernels import engines
 from aotc.sched.check.check_schedule import check_schedule
 from aotc.sched.expand.expand_stages import expanded
 from aotc.sched.lowering.kernel_arrays import with_arrays

@@ -9,7 +9,7 @@ from aotc.ir.kernel.plan_kernels import Size, most
 from aotc.ir.kernel.plan_stages import Contract, Operand
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import Put, Range
-from aotc.sched.accelerator.items.unit_operands import sum_elements, tap_step, unit_rows
+from aotc.sched.accelerator.kernels import sum_elements, tap_step, unit_rows
 from aotc.sched.items.context import Context
 from aotc.sched.lowering.lower_nest import collapse
 from aotc.sched.lowering.parts import part_of

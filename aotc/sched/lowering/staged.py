@@ -8,7 +8,7 @@ from aotc.ir.kernel.plan_kernels import About, Block, LoweredKernel, Size, Steps
 from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule
-from aotc.sched.accelerator.engines.lower_copies import place_copies
+from aotc.sched.accelerator.kernels import place_copies
 from aotc.sched.items.context import Context
 from aotc.sched.items.open_group import Opened, opened
 from aotc.sched.lowering.lower_contract import lower_contract

@@ -3,5 +3,11 @@
 Deciders on a Schedule's kernels; groups from the instances of ``instances``.
 
 Imports of ``sched``: model, memory, cost, items, check, lowering, choose, judge, accelerator.clock,
-accelerator.items, accelerator.engines, accelerator.instances.
+accelerator.items, accelerator.kernels, accelerator.instances.
 """
+
+from aotc.sched.accelerator.places.choose_places import places
+from aotc.sched.accelerator.places.instance_groups import instance_groups, tiled_for
+from aotc.sched.accelerator.places.instance_report import instance_report
+
+__all__ = ["instance_groups", "instance_report", "places", "tiled_for"]

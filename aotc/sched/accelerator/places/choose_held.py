@@ -13,10 +13,10 @@ from aotc.ir.access import dim_order, layout_from_json
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import same, upper
-from aotc.sched.accelerator.engines.fitted import fitted_tile
 from aotc.sched.accelerator.items.group_turns import has_own_item, opened_touch
 from aotc.sched.accelerator.items.own_parts import dealt, has_own_part
 from aotc.sched.accelerator.items.own_parts import item_count as count_of
+from aotc.sched.accelerator.kernels.fitted import fitted_tile
 from aotc.sched.accelerator.places.item_seconds import known_seconds
 from aotc.sched.check.check_group import check_group
 from aotc.sched.lowering.staged import staged

@@ -12,8 +12,8 @@ from math import inf
 from aotc.errors import ScheduleError
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
-from aotc.sched.accelerator.engines.fitted import fitted_tile
 from aotc.sched.accelerator.items.own_parts import dealt, has_own_part, touched_by
+from aotc.sched.accelerator.kernels.fitted import fitted_tile
 from aotc.sched.accelerator.places.item_seconds import group_seconds, step_cost
 from aotc.sched.items.open_group import opened
 from aotc.sched.model.stages import group_stages

@@ -15,10 +15,17 @@ from aotc.sched.model.stored_sizes import buffer_bytes
 from aotc.target.base import Target
 
 
-def choose_places(program: Program, schedule: Schedule, target: Target, how: str) -> Schedule:
+def places(program: Program, schedule: Schedule, target: Target, how: str = "",
+           inner: bool = False) -> Schedule:
     """What lies in the memories of clusters and workers, what is copied ahead, and turns.  Where
     turns leave room for more, that is stored with clusters which whole tensors do not fit into.
-    how: as of ``decide``; with ``GRAPHTURBO`` the places of its sub-graphs."""
+    how: as of ``decide``; with ``GRAPHTURBO`` the places of its sub-graphs; "": of kernels that are
+    given, whose temps are placed and no more.  inner: of a body, which runs in rounds and has
+    nothing stored so."""
+    if inner:
+        return choose_pipelines(program, schedule, target) if how else schedule
+    if not how:
+        return choose_stores(program, schedule, target)
     found = instance_groups(program, target) if how == GRAPHTURBO else None
     first = _placed_by(program, schedule, target, found, True)
     if not first.order or not _outside(program, first):
@@ -51,4 +58,4 @@ def _placed_by(program: Program, schedule: Schedule, target: Target,
                            ) else choose_order(program, schedule, target, instances)
 
 
-__all__ = ["choose_places"]
+__all__ = ["places"]

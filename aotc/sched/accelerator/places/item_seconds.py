@@ -9,11 +9,11 @@ from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import upper
 from aotc.ir.tile_statements import slice_start
 from aotc.sched.accelerator.clock.item_cost import StepCost, item_by_item, pipelined
-from aotc.sched.accelerator.engines.lower_copies import held
 from aotc.sched.accelerator.items.copied import Copied
 from aotc.sched.accelerator.items.item_boxes import item_boxes, moves
 from aotc.sched.accelerator.items.own_parts import dealt
 from aotc.sched.accelerator.items.unit_operands import slice_of
+from aotc.sched.accelerator.kernels.lower_copies import held
 from aotc.sched.cost.decided import aligned_products
 from aotc.sched.cost.group_cost import compute_seconds
 from aotc.sched.items.open_group import Opened, opened

@@ -9,8 +9,8 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.accelerator.clock.item_cost import waiting
-from aotc.sched.accelerator.engines.fitted import fitted_tile
 from aotc.sched.accelerator.items.unit_operands import cuts_evenly, sum_elements, unit_needs
+from aotc.sched.accelerator.kernels.fitted import fitted_tile
 from aotc.sched.cost.decided import aligned_products
 from aotc.sched.cost.group_cost import group_cost
 from aotc.sched.model.size import estimate, estimate_volume

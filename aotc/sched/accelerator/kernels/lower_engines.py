@@ -10,8 +10,8 @@ from aotc.ir.kernel.plan_kernels import LoweredKernel
 from aotc.ir.plan import Place, Plan
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule
-from aotc.sched.accelerator.engines.lower_copies import held
-from aotc.sched.accelerator.engines.lower_turns import kept_names, with_turns
+from aotc.sched.accelerator.kernels.lower_copies import held
+from aotc.sched.accelerator.kernels.lower_turns import kept_names, with_turns
 from aotc.sched.memory.allocate import lives
 from aotc.sched.model.stored_sizes import ring_elements, store_strides
 from aotc.target.base import Machine, Target

@@ -4,7 +4,6 @@ from aotc.errors import ScheduleError
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import upper
-from aotc.sched.accelerator.engines.order_faults import order_faults
 from aotc.sched.accelerator.items.group_turns import has_own_item
 from aotc.sched.accelerator.items.own_parts import (
     Touched,
@@ -14,6 +13,7 @@ from aotc.sched.accelerator.items.own_parts import (
     touched_by,
 )
 from aotc.sched.accelerator.items.rings import ring_faults, ring_size_faults
+from aotc.sched.accelerator.kernels.order_faults import order_faults
 from aotc.sched.items.open_group import opened
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.stored_sizes import part_bytes
