@@ -272,7 +272,7 @@ NUMBERS = {
     "sched/memory/slots.py": {"MAX_SPAN": BOUND},
     "sched/model/bounds.py": {"CLAMPS": FORMAT},
     "sched/precision/budget.py": dict.fromkeys(
-        ("MARGIN", "LEAST_UNITS", "MOST_TRIALS", "TRIED_FLOPS"), POLICY),
+        ("MARGIN", "LEAST_LOTS", "MOST_TRIALS", "TRIED_FLOPS"), POLICY),
     "sched/precision/trials.py": {"KEPT_BYTES": POLICY},
     "sched/model/size.py": {"TYPICAL": "of models: what symbols stand for", "MAX_TAPS": BOUND},
     "sched/model/sparse_tables.py": {"TOUCHED": "of the operating system",

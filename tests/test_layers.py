@@ -1,5 +1,6 @@
 """Who imports whom, enforced: between the parts of aotc, and between the storeys of ``sched``."""
 
+import ast
 import re
 import sys
 from collections import defaultdict
@@ -74,6 +75,19 @@ STOREYS = (
     # whole Schedules, several of them, and what is told of them
     ("dynamic", "limit", "report"),
 )
+# What outside of ``accelerator`` imports of it: what the ``__init__`` of these have.
+DOORS = {f"aotc.sched.accelerator.{door}" for door in ("kernels", "places", "clock")}
+# what only some machines have; folders that define, run and print it
+SPECIAL = {"engines", "stores", "units", "clusters"}
+AT_HOME = ("sched/accelerator/", "emit/dsa/", "target/", "ir/", "oracle/")
+# other modules that name it, at most six, and why: all else asks for facts, or passes values on
+NAMING = {
+    "sched/lowering/lower.py": "asks for what they are told in a Plan",
+    "sched/lowering/kernel_arrays.py": "kernels that are dealt to them index no arrays",
+    "sched/shared_functions.py": "kernels that are dealt alike may share a function",
+    "emit/bundle/call_tree.py": "how many work items a turn of all of them has",
+    "tools/engine_times.py": "shows when they are busy",
+}
 STOREY = {name: number for number, names in enumerate(STOREYS) for name in names}
 SCHED = ROOT / "aotc/sched"
 ACCELERATOR = SCHED / "accelerator"
@@ -145,6 +159,35 @@ def test_an_import_from_above_is_found_by_that_test(tmp_path):
                                    "def f():\n    from aotc.sched import decide\n")
     assert [*imports_of(tmp_path / "m.py")] == ["aotc.sched.cost.decided", "aotc.sched"]
     assert _not_below("rows", {"model", "shape_variants", "cost"}) == ["cost", "shape_variants"]
+
+
+def _named(text):
+    """Identifiers of a module, parts of the modules that it imports, and strings that are one."""
+    for node in ast.walk(parsed(text)):
+        for field in ("id", "attr", "arg", "name", "value", "module"):
+            name = getattr(node, field, None)
+            if isinstance(name, str) and (name.isidentifier() or field in ("name", "module")):
+                yield from name.split(".")
+
+
+def test_few_modules_name_what_only_some_machines_have():
+    names = {str(p.relative_to(ROOT / "aotc")): SPECIAL & {*_named(p.read_text())}
+             for p in package_files()}
+    found = {p for p, special in names.items() if special and not p.startswith(AT_HOME)}
+    assert found == set(NAMING) and len(found) <= 6, found ^ set(NAMING)
+
+
+@pytest.mark.parametrize("text", ["import a.stores", "m.units = 1", "f(engines=1)", "'clusters'",
+                                  "from a import units", "def f(stores): ...", "units = x"])
+def test_a_name_of_theirs_is_found_by_that_test(text):
+    assert SPECIAL & {*_named(text)} and not SPECIAL & {*_named(f'"""{text}"""  # {text}')}
+
+
+def test_the_accelerator_is_asked_at_its_doors():
+    wrong = [f"{p.relative_to(ROOT)} imports {name}" for p in package_files()
+             for name in imports_of(p) if name.startswith("aotc.sched.accelerator")
+             and (name in DOORS) == p.is_relative_to(ACCELERATOR)]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_nothing_in_sched_imports_its_front_door():

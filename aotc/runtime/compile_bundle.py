@@ -25,7 +25,7 @@ _WORK = ".build-"
 _COMPILERS = ("cc", "gcc", "clang")
 
 Progress = Callable[[int, int, str], object]  # files done, of how many, the last one's name
-Units = Sequence[tuple[Path, list[str]]]  # (source, extra flags)
+Sources = Sequence[tuple[Path, list[str]]]  # (source, extra flags)
 
 
 def read_manifest(folder: str | Path) -> Manifest:
@@ -74,11 +74,11 @@ def build(folder: str | Path, jobs: int = 2, progress: Progress | None = None,
     _remove_leftovers(place)
     objects = objects or os.environ.get("AOTC_OBJECTS") or None
     with tempfile.TemporaryDirectory(prefix=_WORK, dir=place) as work:
-        units = [(folder / s, flags) for s, flags in sources] + [(s, []) for s in tools.further]
-        made = [os.path.join(work, path.name + ".o") for path, _ in units]
-        kept = _kept_objects(objects, units, made, tools) if objects else {}
+        compiled = [(folder / s, flags) for s, flags in sources] + [(s, []) for s in tools.further]
+        made = [os.path.join(work, path.name + ".o") for path, _ in compiled]
+        kept = _kept_objects(objects, compiled, made, tools) if objects else {}
         commands = [(path.name, [*tools.command(path, flags), "-o", out])
-                    for (path, flags), out in zip(units, made)
+                    for (path, flags), out in zip(compiled, made)
                     if out not in kept or not kept[out].exists()]
         _compile_all(commands, jobs, progress, folder)
         for _, command in commands if kept else ():
@@ -93,13 +93,13 @@ def build(folder: str | Path, jobs: int = 2, progress: Progress | None = None,
 _READ = re.compile(rb'''^#include "([^"]+)"|\.incbin \\"([^"\\]+)\\"''', re.M)
 
 
-def _kept_objects(objects: str | Path, units: Units, made: Sequence[str],
+def _kept_objects(objects: str | Path, compiled: Sources, made: Sequence[str],
                   tools: Tools) -> dict[str, Path]:
     """{object: where it lies in the folder ``objects``}."""
     common = repr(_compilers(tools)).encode() + b"".join(
         hashlib.sha256(h.read_bytes()).digest() for h in tools.headers)
     return {out: _kept(objects, path, tools.command(Path(path.name), flags), common)
-            for (path, flags), out in zip(units, made)}
+            for (path, flags), out in zip(compiled, made)}
 
 
 def _kept(objects: str | Path, source: Path, command: Sequence[str], common: bytes) -> Path:
@@ -206,7 +206,7 @@ def _compilers(tools: Tools) -> list[tuple[str, int, int]]:
 
 def _key(folder: Path, manifest: Manifest, sources: Sequence[tuple[str, list[str]]],
          tools: Tools) -> str:
-    """Hash of everything the library is made from: texts, flags, the compilers' executables."""
+    """Hash of everything the library is made from: compiled, flags, the compilers' executables."""
     digest = hashlib.sha256()
     digest.update(json.dumps([sorted(tools.compile.items()), tools.link, tools.libraries,
                               sources, _compilers(tools)]).encode())

@@ -22,7 +22,7 @@ from aotc.pipeline import run_pipeline
 from aotc.sched.choose.precision import choose_precision
 from aotc.sched.precision.budget import MARGIN
 from aotc.sched.precision.levels import Level
-from aotc.sched.precision.offers import Offer, joined, units_of
+from aotc.sched.precision.offers import Offer, joined, lots_of
 from aotc.sched.precision.trials import Trials
 from aotc.target import TARGETS
 from aotc.tools.verify import verify
@@ -77,9 +77,9 @@ def test_a_budget_takes_as_many_products_as_it_allows(monkeypatch):
         assert found.whole == pytest.approx(whole)
         counts.append(len(rewrites))
         assert (found.summary.startswith(f"{len(rewrites)} of 4 products rounded")
-                and str(found).count("\n") == len(found.units))
+                and str(found).count("\n") == len(found.lots))
     assert counts[1] == 0 < counts[2] < counts[0] == 4
-    assert found.seconds < found.exact_seconds and all(u.offers[0].gain > 0 for u in found.units)
+    assert found.seconds < found.exact_seconds and all(u.offers[0].gain > 0 for u in found.lots)
 
 
 def one_and_many(rows=48, seed=0):
@@ -172,20 +172,20 @@ def test_trials_run_what_differs_only():
 
 
 def test_offers_are_those_that_gain_more_for_more_error():
-    """A level that gains no more than one that rounds less is none; two units' are one unit's."""
+    """A level that gains no more than one that rounds less is none; two lots' are one unit's."""
     near, far, rows = (Level(p, r) for p, r in (("f16", ""), ("int8w", ""), ("int8w", "s8")))
     offers = [{n: Offer(level, (("rule", n, {}),), gain) for n, gain in gains.items()}
               for level, gains in ((near, {"a": 2.0, "b": 1.0}), (far, {"a": 2.0, "c": 3.0}),
                                    (rows, {"a": 1.0, "b": 4.0}))]
-    units = units_of({"a": "x", "b": "y", "c": "x"}, dict.fromkeys("abc", 9.0), offers)
-    assert [(u.computes, u.seconds) for u in units] == [(("a", "c"), 18.0), (("b",), 9.0)]
-    assert [[(o.level, o.gain) for o in u.offers] for u in units] == [
+    lots = lots_of({"a": "x", "b": "y", "c": "x"}, dict.fromkeys("abc", 9.0), offers)
+    assert [(u.computes, u.seconds) for u in lots] == [(("a", "c"), 18.0), (("b",), 9.0)]
+    assert [[(o.level, o.gain) for o in u.offers] for u in lots] == [
         [(near, 2.0), (far, 5.0)], [(near, 1.0), (rows, 4.0)]]
-    one, = joined(units, 1, 1)
+    one, = joined(lots, 1, 1)
     assert one.computes == ("a", "c", "b") and one.seconds == 27.0
     assert [(o.level, o.gain, o.computes) for o in one.offers] == [
         (near, 3.0, {"a", "b"}), (far, 5.0, {"a", "c"})]
-    assert joined(units, 2, 1) == units
+    assert joined(lots, 2, 1) == lots
 
 
 @pytest.mark.product

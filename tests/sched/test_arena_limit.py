@@ -100,16 +100,16 @@ def test_skipped_tensors_are_computed_again(programs):
     """With the pooled tensor stored and nothing else, what comes before it is in both kernels."""
     program, target = programs["u_net"], get_target("x86-64-v3")
     planner = Planner(program, target, "register", (), 1)
-    units = planner.cones.units
-    pool = next(i for i, u in enumerate(units) if "pool1" in u.group.computes)
-    state = Search(planner.cones, 1 << 20, 1).state(frozenset({pool, len(units) - 1}))
-    assert state.peak == units[pool].bytes and not state.excess
-    assert state.cones[pool] - {pool} < state.cones[len(units) - 1]
+    lumps = planner.cones.lumps
+    pool = next(i for i, u in enumerate(lumps) if "pool1" in u.group.computes)
+    state = Search(planner.cones, 1 << 20, 1).state(frozenset({pool, len(lumps) - 1}))
+    assert state.peak == lumps[pool].bytes and not state.excess
+    assert state.cones[pool] - {pool} < state.cones[len(lumps) - 1]
     schedule, refused = planner.schedule(state)
     assert not refused and schedule == planner.schedule(state)[0]
     twins = [c for rule, c, _ in schedule.rewrites if rule == "recompute"]
     assert sorted(twins) == sorted(c for u in state.cones[pool] - {pool}
-                                   for c in units[u].group.computes)
+                                   for c in lumps[u].group.computes)
     rewritten, feeds = apply_rewrites(program, schedule.rewrites), image(program)
     assert not check_schedule(rewritten, schedule, target)
     np.testing.assert_allclose(interpret(rewritten, schedule, feeds)["y"],
@@ -194,10 +194,10 @@ def test_scratch_holds_whatever_a_stage_writes(programs):
 def test_sizes_by_the_model_are_those_of_lowering(programs):
     program, target = programs["conv_stack"], get_target("x86-64-v3")
     cones = Cones(program, target, ordered(program, register_groups(program)))
-    sink = len(cones.units) - 1
+    sink = len(cones.lumps) - 1
     cone = cones.cone(sink, frozenset({sink}))
-    assert len(cone) == len(cones.units)
-    group = reduce(lambda a, b: merged(program, a, b, "L2"), [u.group for u in cones.units])
+    assert len(cone) == len(cones.lumps)
+    group = reduce(lambda a, b: merged(program, a, b, "L2"), [u.group for u in cones.lumps])
     for t in cones.tilings(sink, cone)[1:4]:
         tiled = replace(group, tile=dict(t.tile), parallel=tuple(a for a, _ in t.tile))
         assert scratch_bytes(program, tiled) == t.slab

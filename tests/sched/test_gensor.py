@@ -180,7 +180,7 @@ def test_the_same_seed_gives_the_same_state():
 def test_nested_levels_of_a_cpu():
     machine = get_target("x86-64-v4").machine
     model = one_group(gemm(512, 768, 2304))
-    found = construct(model, machine, units={"i": 6, "j": 64})
+    found = construct(model, machine, grains={"i": 6, "j": 64})
     assert len(found.state.tiles) == len(machine.memories) - 1
     for i, tile in enumerate(found.state.tiles):
         memory = machine.memories[i + 1]

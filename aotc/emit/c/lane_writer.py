@@ -8,7 +8,7 @@ from aotc.emit.c.loop_text import fitted_loop, indent, lane_loop
 from aotc.emit.c.narrow_lanes import integers
 from aotc.emit.c.scalar_writer import ScalarWriter, neutral_text
 from aotc.emit.c.scalars import LEVEL, Names, Scalars
-from aotc.emit.c.stores import store_lines
+from aotc.emit.c.vector_stores import store_lines
 from aotc.emit.c.vectors import Vectors, alone
 from aotc.emit.text.cexpr import c_index, c_size
 from aotc.emit.text.dialect import Dialect

@@ -203,12 +203,12 @@ class ScalarWriter:
         block = Scalars(self.env, self.names, [x for p in s.puts for x in (p.offset, p.value)])
         put = self.env.get("put")
         if put is not None:
-            stores = [put(p.buffer, block.text(p.offset), block.text(p.value), p.value.dtype)
-                      for p in s.puts]
+            lines = [put(p.buffer, block.text(p.offset), block.text(p.value), p.value.dtype)
+                     for p in s.puts]
         else:
-            stores = [f"{element(self.env, p.buffer, p.offset, block.text)} = "
-                      f"{block.text(p.value)};" for p in s.puts]
-        return block.lines + stores
+            lines = [f"{element(self.env, p.buffer, p.offset, block.text)} = "
+                     f"{block.text(p.value)};" for p in s.puts]
+        return block.lines + lines
 
 
 def heading(s: Section) -> list[str]:

@@ -36,8 +36,8 @@ def choose_stored(program: Program, target: Target, groups: Sequence[Group],
         return (), tuple(groups)
     before = _seconds(Judge(program, target, groups), groups)
     while touched:
-        stores = tuple(store_rewrite(b, _copies(program, b, owner)) for b in touched)
-        made = apply_rewrites(program, (*rewrites, *stores))
+        halves = tuple(store_rewrite(b, _copies(program, b, owner)) for b in touched)
+        made = apply_rewrites(program, (*rewrites, *halves))
         inherit(made, program, target)
         found = _regrouped(program, made, groups, owner, target.machine.homes[0].name)
         judge = Judge(made, target, found)
@@ -45,7 +45,7 @@ def choose_stored(program: Program, target: Target, groups: Sequence[Group],
         kept = {b: names for b, names in touched.items()
                 if _pays(names, before, after, target.tuning.slack)}
         if len(kept) == len(touched):
-            return stores, tuple(g if g in groups else judge.finished(g) for g in found)
+            return halves, tuple(g if g in groups else judge.finished(g) for g in found)
         touched = kept
     return (), tuple(groups)
 

@@ -24,20 +24,20 @@ from aotc.sched.model.tilegraph import ordered
 NODES_LIMIT, DEPTH_LIMIT = 4000, 120
 
 
-class _Cluster:
+class _Bunch:
     """A group under construction: member computes in program order, ``number`` in order of
-    creation.  A library call is a cluster of its own, which nothing joins.  ``sizes``: member ->
+    creation.  A library call is a bunch of its own, which nothing joins.  ``sizes``: member ->
     TreeSize of its body with all maps among the members inlined."""
 
     def __init__(self, compute, number=0):
         self.members, self.number, self.sizes = [], number, {}
         self.readers, self.large = {}, False  # buffer -> members that read it; one is too large
-        self.before, self.is_read = 0, False  # bits of the clusters it depends on, by number
+        self.before, self.is_read = 0, False  # bits of the bunches it depends on, by number
         self.add(compute, tree_size(compute.body) if isinstance(compute, Compute) else None)
 
     @property
     def head(self):
-        """The fold that gives the cluster its loops, or the last map."""
+        """The fold that gives the bunch its loops, or the last map."""
         folds = [c for c in self.members if not self.is_call and c.fold != "none"]
         return folds[-1] if folds else self.members[-1]
 
@@ -67,8 +67,8 @@ class _Cluster:
 
 def connect(program: Program) -> tuple[Group, ...]:
     """Tuple of Groups (connect levels, outputs, anchor) covering every step of ``program``."""
-    clusters: list[_Cluster] = []
-    owner: dict[str, _Cluster] = {}
+    bunches: list[_Bunch] = []
+    owner: dict[str, _Bunch] = {}
     for step in program.steps:
         target = None
         if isinstance(step, Compute):
@@ -76,19 +76,19 @@ def connect(program: Program) -> tuple[Group, ...]:
             if target is not None:
                 target.add(step, tree_size(step.body).inlined(target.maps()))
         if target is None:
-            target = _Cluster(step, len(clusters))
-            clusters.append(target)
-        _note_dependences(clusters, target, step, owner)
+            target = _Bunch(step, len(bunches))
+            bunches.append(target)
+        _note_dependences(bunches, target, step, owner)
         for o in step.outs:
             owner[o] = target
-    _absorb_maps(program, clusters, owner)
-    clusters = [part for c in clusters for part in _one_stage(program, c, owner)]
-    order = _topological(program, clusters, owner)
+    _absorb_maps(program, bunches, owner)
+    bunches = [part for c in bunches for part in _one_stage(program, c, owner)]
+    order = _topological(program, bunches, owner)
     return tuple(_group(program, c, i) for i, c in enumerate(order))
 
 
-def _best_host(program: Program, step: Compute, owner: Mapping[str, _Cluster]) -> _Cluster | None:
-    """The cluster this compute joins, the one with the most work first; None to start its own."""
+def _best_host(program: Program, step: Compute, owner: Mapping[str, _Bunch]) -> _Bunch | None:
+    """The bunch this compute joins, the one with the most work first; None to start its own."""
     read = dict.fromkeys(owner[b] for b in step.inputs if b in owner)
     hosts = [c for c in read if not c.is_call]
     hosts.sort(key=lambda c: (_weight(c), c.number), reverse=True)
@@ -104,40 +104,40 @@ def _best_host(program: Program, step: Compute, owner: Mapping[str, _Cluster]) -
     return None
 
 
-def _weight(cluster):
-    head = cluster.head
+def _weight(bunch):
+    head = bunch.head
     if factor_pairs(head.axes, head.raxes, head.fold, head.body):
         return 2
     return 1 if head.fold != "none" else 0
 
 
-def _note_dependences(clusters, cluster, step, owner):
-    """``cluster`` depends on what its member ``step`` reads, and so does what depends on it."""
-    read = {owner[b] for b in step.inputs if b in owner} - {cluster}
-    found = cluster.before
+def _note_dependences(bunches, bunch, step, owner):
+    """``bunch`` depends on what its member ``step`` reads, and so does what depends on it."""
+    read = {owner[b] for b in step.inputs if b in owner} - {bunch}
+    found = bunch.before
     for c in read:
         found |= c.before | 1 << c.number
         c.is_read = True
-    if found == cluster.before:
+    if found == bunch.before:
         return
-    cluster.before = found
-    if cluster.is_read:
-        for c in clusters:
-            if c.before >> cluster.number & 1:
+    bunch.before = found
+    if bunch.is_read:
+        for c in bunches:
+            if c.before >> bunch.number & 1:
                 c.before |= found
 
 
-def _behind(clusters):
-    """Clusters that some other of ``clusters`` depends on: a step that reads both and joined the
+def _behind(bunches):
+    """Bunches that some other of ``bunches`` depends on: a step that reads both and joined the
     one that comes first would make a cycle."""
     before = 0
-    for c in clusters:
+    for c in bunches:
         before |= c.before
-    return {c for c in clusters if before >> c.number & 1}
+    return {c for c in bunches if before >> c.number & 1}
 
 
 def _inside(program, host, extra=()):
-    """Maps of the cluster by output, for expansion."""
+    """Maps of the bunch by output, for expansion."""
     return {c.out: c for c in list(host.members) + list(extra) if c.fold == "none"}
 
 
@@ -147,17 +147,17 @@ def _is_small(size):
     return size.nodes <= NODES_LIMIT and size.depth <= DEPTH_LIMIT
 
 
-def _grown(host, cluster):
-    """{member: TreeSize} of those of a cluster that change with the maps of another inlined; None
+def _grown(host, bunch):
+    """{member: TreeSize} of those of a bunch that change with the maps of another inlined; None
     if one is too large."""
-    maps = cluster.maps()
+    maps = bunch.maps()
     changed = dict.fromkeys(c for b in maps for c in host.readers.get(b, ()))
     sizes = {c: host.sizes[c].inlined(maps) for c in changed}
     return None if host.large or not all(map(_is_small, sizes.values())) else sizes
 
 
 def _joins_at_register(program, host, step):
-    """An elementwise compute whose points match the cluster's loops one to one."""
+    """An elementwise compute whose points match the bunch's loops one to one."""
     head = host.head
     if head.fold == "none":
         return _elementwise_pair(program, host, step)
@@ -182,11 +182,11 @@ def _elementwise_pair(program, host, step):
     return last.out in step.inputs or any(c.out in step.inputs for c in host.members)
 
 
-def _absorb_maps(program, clusters, owner):
-    """A cluster of maps whose every output is read by one other cluster, elementwise, moves into
+def _absorb_maps(program, bunches, owner):
+    """A bunch of maps whose every output is read by one other bunch, elementwise, moves into
     it as a prologue."""
     moved = set()
-    for c in clusters:
+    for c in bunches:
         if c.is_call or any(m.fold != "none" for m in c.members):
             continue
         outs = [m for m in c.members if any(owner[s.outs[0]] is not c
@@ -206,15 +206,15 @@ def _absorb_maps(program, clusters, owner):
         host.members = sorted(host.members + c.members,
                               key=lambda m: program.position[m.outs[0]])
         moved.add(c)
-    clusters[:] = [c for c in clusters if c not in moved]
+    bunches[:] = [c for c in bunches if c not in moved]
 
 
-def _prologue_fits(program, cluster, host, outs):
-    """The host's maps read every point of the cluster at most once; the fold (if any) never
+def _prologue_fits(program, bunch, host, outs):
+    """The host's maps read every point of the bunch at most once; the fold (if any) never
     does."""
     for m in outs:
         for s in program.consumers[m.out]:
-            if s in cluster.sizes:
+            if s in bunch.sizes:
                 continue
             if s.fold != "none":
                 return False
@@ -226,23 +226,23 @@ def _prologue_fits(program, cluster, host, outs):
     return True
 
 
-def _one_stage(program, cluster, owner):
-    """A cluster of maps that stores several of them must be one set of loops.  Where the way from
+def _one_stage(program, bunch, owner):
+    """A bunch of maps that stores several of them must be one set of loops.  Where the way from
     one to another is a bijection step by step, but not seen to be one as a whole, its members get
     kernels of their own."""
-    if cluster.is_call or any(m.fold != "none" for m in cluster.members):
-        return [cluster]
-    group = _group(program, cluster, 0)
+    if bunch.is_call or any(m.fold != "none" for m in bunch.members):
+        return [bunch]
+    group = _group(program, bunch, 0)
     if len(group.outputs) == 1 or len(group_stages(program, group)) == 1:
-        return [cluster]
-    parts = [_Cluster(m) for m in cluster.members]
+        return [bunch]
+    parts = [_Bunch(m) for m in bunch.members]
     owner.update({o: part for part in parts for o in part.produces()})
     return parts
 
 
-def _topological(program, clusters, owner):
-    """Clusters in an order that respects every edge; ties by first member."""
-    left = sorted(clusters, key=lambda c: min(program.position[m.outs[0]] for m in c.members))
+def _topological(program, bunches, owner):
+    """Bunches in an order that respects every edge; ties by first member."""
+    left = sorted(bunches, key=lambda c: min(program.position[m.outs[0]] for m in c.members))
     deps = [{owner[b] for m in c.members for b in m.inputs if b in owner} - {c} for c in left]
     readers, waits = {}, [len(d) for d in deps]
     for i, found in enumerate(deps):
@@ -259,16 +259,16 @@ def _topological(program, clusters, owner):
     return out
 
 
-def _group(program, cluster, number):
-    if cluster.is_call:
-        call, = cluster.members
+def _group(program, bunch, number):
+    if bunch.is_call:
+        call, = bunch.members
         return Group(f"g{number:03d}", call.outs[:1], call.outs, call.outs[0])
-    inside = {o for m in cluster.members for o in m.outs}
-    outputs = tuple(o for m in cluster.members for o in m.outs if o in program.results or any(
-        s not in cluster.members for s in program.consumers.get(o, ())))
-    level = {b: REGISTER for m in cluster.members for b in m.inputs if b in inside}
-    return Group(f"g{number:03d}", tuple(m.out for m in cluster.members), outputs,
-                 cluster.head.out, level)
+    inside = {o for m in bunch.members for o in m.outs}
+    outputs = tuple(o for m in bunch.members for o in m.outs if o in program.results or any(
+        s not in bunch.members for s in program.consumers.get(o, ())))
+    level = {b: REGISTER for m in bunch.members for b in m.inputs if b in inside}
+    return Group(f"g{number:03d}", tuple(m.out for m in bunch.members), outputs,
+                 bunch.head.out, level)
 
 
 def part_groups(program: Program, groups: Sequence[Group],

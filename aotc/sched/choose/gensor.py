@@ -137,19 +137,19 @@ def ladder(extent: int, unit: int = 1) -> Widths:
 class Space:
     """Everything a walk asks: traffic, footprint and cost of tiles, each computed once.
 
-    depth: how many levels get a tile (default: all but the slowest); units: {axis: extent that the
+    depth: how many levels get a tile (default: all but the slowest); grains: {axis: extent that the
     micro-kernel rows are made for}; fixed: {axis: its only extents}; strict: False lets the
     smallest tile be larger than a level, as caches that nobody manages do; aligned, free: as for
     ``group_cost``.
     """
 
     def __init__(self, model: GroupModel, machine: Machine, depth: int | None = None,
-                 units: Mapping[str, int] | None = None, fixed: Mapping[str, Widths] | None = None,
+                 grains: Mapping[str, int] | None = None, fixed: Mapping[str, Widths] | None = None,
                  strict: bool = True, aligned: Sequence[Aligned] = (), free: Free = ()) -> None:
         self.model, self.machine, self.aligned, self.free = model, machine, aligned, free
         self.depth = len(machine.memories) - 1 if depth is None else depth
-        units, fixed = units or {}, fixed or {}
-        self.rungs = tuple(fixed[a] if a in fixed else ladder(n, units.get(a, 1))
+        grains, fixed = grains or {}, fixed or {}
+        self.rungs = tuple(fixed[a] if a in fixed else ladder(n, grains.get(a, 1))
                            for a, n in zip(model.axes, model.extents))
         self.place = tuple({r: i for i, r in enumerate(rungs)} for rungs in self.rungs)
         self.item = work_item(machine, self.depth)

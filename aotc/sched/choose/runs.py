@@ -37,18 +37,18 @@ class Run:
 
 
 def best_run(model: GroupModel, machine: Machine, state: Sequence[Widths],
-             aligned: Sequence[Aligned], free: Free, units: Mapping[str, int],
+             aligned: Sequence[Aligned], free: Free, grains: Mapping[str, int],
              fits: Callable[[Run], bool] = lambda run: True) -> Run | None:
     """The Run of least predicted time among those that fit, of those that take as long one along
     the outermost axis; None if no stage would slide.
 
-    state: tiles of the group without a run, the last one that of a work item; units: {axis: extent
+    state: tiles of the group without a run, the last one that of a work item; grains: {axis: extent
     that micro-kernel rows are made for}; fits: says no of a tile only if it does of larger ones."""
     *outer, tile = state
     found: list[Run] = []
     for a in range(model.rank):
         for others in dict.fromkeys((model.extents, tile)):
-            for step in ladder(model.extents[a], units.get(model.axes[a], 1)):
+            for step in ladder(model.extents[a], grains.get(model.axes[a], 1)):
                 at = others[:a] + (step,) + others[a + 1:model.rank] + tile[model.rank:]
                 if 2 * step > model.extents[a]:
                     break

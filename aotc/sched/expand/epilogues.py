@@ -104,9 +104,9 @@ def _beside(c: Contract, at: TileLoops, making: Making, rows: For) -> Body:
 def from_registers(c: Contract, at: TileLoops, making: Making) -> Body:
     """The epilogue of sums that stand in registers; of sums in slices, those of the slices before
     join them first, and all but the last are kept for the next."""
-    stores = _stored(c, at, making)
+    storing = _stored(c, at, making)
     if not c.slices:
-        return stores
+        return storing
     nr, mr = at.nr, c.mr
     panel = Axis(f"{OWN}panel", simplify((c.n.axis.extent + (nr - 1)) // nr))
     tiles = (at.rows + (mr - 1)) // mr
@@ -114,7 +114,7 @@ def from_registers(c: Contract, at: TileLoops, making: Making) -> Body:
     join, keep = (TileSums(what, mr, c.nv, c.lanes, _SUMS_AT) for what in ("join", "keep"))
     return (Let(panel, simplify((at.n0 - c.n.lo) // nr)),
             Point(_SUMS_AT, "f32", ((None, Box(c.slices, simplify(place))),)),
-            If(at.slice_before(), (join,)), If(at.slice_follows(), (keep,), stores))
+            If(at.slice_before(), (join,)), If(at.slice_follows(), (keep,), storing))
 
 
 def _stored(c: Contract, at: TileLoops, making: Making) -> Body:
@@ -177,10 +177,10 @@ def _vector(c: Contract, at: TileLoops, i: Expr, j: Expr, live: Expr | None) -> 
     known: dict[Expr, Expr] = {at.i: i}
     if plain_rows(c):  # they follow from the number of the row: nothing to look up
         known |= {x.var: x.value for x in _rows(c, at, i, True)}
-    stores = Store(tuple(Put(p.buffer, simplify(substitute(p.offset, known)),
-                             substitute(p.value, known)) for p in c.puts))
+    storing = Store(tuple(Put(p.buffer, simplify(substitute(p.offset, known)),
+                              substitute(p.value, known)) for p in c.puts))
     acc = Let(c.acc, Load(SUMS, (i, simplify(lane - at.n0)), c.acc.dtype))
-    return Vector(lane, simplify(at.n0 + j * c.lanes), c.lanes, live, (acc, stores))
+    return Vector(lane, simplify(at.n0 + j * c.lanes), c.lanes, live, (acc, storing))
 
 
 def _rows(c: Contract, at: TileLoops, i: Expr, plain: bool) -> list[Let]:

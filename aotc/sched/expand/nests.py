@@ -241,10 +241,10 @@ def _side_by_side(nest: Nest, lane: Range, wide: int, making: Making) -> Body:
     accs = [Var(making.fresh("acc"), nest.acc[0].dtype) for _ in range(wide)]
     body = fold_in_loops(nest, accs, making, lambda accs: [Accumulate(nest.fold_name, (
         (a, simplify(substitute(nest.body, e))),)) for a, e in zip(accs, at)])
-    stores = [_moved(nest, {**e, nest.acc[0]: a}) for a, e in zip(accs, at)]
+    storing = [_moved(nest, {**e, nest.acc[0]: a}) for a, e in zip(accs, at)]
     count = upper(simplify(lane.hi - lane.lo)) or 0
     end = simplify(lane.lo + count // step * step)
-    return (For(lane.axis, lane.lo, end, (*body, *stores), "lanes", step=step,
+    return (For(lane.axis, lane.lo, end, (*body, *storing), "lanes", step=step,
                 width=nest.lanes),)
 
 

@@ -223,14 +223,14 @@ class Judge:
 
     def _costed(self, group, layouts, stages, model):
         machine = self.target.machine
-        fixed, units, aligned = self._shape(stages, model)
+        fixed, grains, aligned = self._shape(stages, model)
         several = len(stages) > 1
         if several:
             fixed |= lanes_across(self.program, self.target, group, stages[model.anchor], layouts)
 
         def constructed(fixed):
             return construct(model, machine, Policy(walkers=1, kept=1), depth=machine.depth,
-                             fixed=fixed, units=units, strict=several, aligned=aligned,
+                             fixed=fixed, grains=grains, strict=several, aligned=aligned,
                              free=self.free)
 
         blocked = _blocked_axes(model, self.target, group) if several else {}
@@ -238,7 +238,7 @@ class Judge:
             found = constructed(blocked | fixed)
         except ScheduleError:  # too wide: cut them after all
             found = constructed(fixed)
-        tile, cost = self._evened(model, found, units, aligned)
+        tile, cost = self._evened(model, found, grains, aligned)
         if several:
             tile, cost = self._lengthened(model, found, tile, cost, blocked | fixed, aligned)
         plain = self._verdict(model, tile, cost)
@@ -247,7 +247,7 @@ class Judge:
         outer = found.state.tiles[:-1]
 
         def bounded(verdict):
-            return self._bounded(group, model, verdict, units, fixed, aligned, outer)
+            return self._bounded(group, model, verdict, grains, fixed, aligned, outer)
 
         def along(run):
             return replace(self._verdict(model, run.tile, run.cost),
@@ -256,14 +256,14 @@ class Judge:
         def fits(run):  # a tile for the largest extents; managed scratch has it cut afterwards
             return machine.managed or run.cost.seconds >= cost.seconds or bounded(along(run)).legal
         run = None if machine.threads else best_run(
-            model, machine, (*outer, tile), aligned, self.free, units, fits)
+            model, machine, (*outer, tile), aligned, self.free, grains, fits)
         choices = [] if run is None or run.cost.seconds >= cost.seconds else [along(run)]
         for result in map(bounded, [*choices, plain]):
             if result.legal and self._accepted(group, layouts, result):
                 return result
         return Verdict(False, why="check_schedule refuses it")
 
-    def _bounded(self, group, model, verdict, units, whole, aligned, outer):
+    def _bounded(self, group, model, verdict, grains, whole, aligned, outer):
         """The Verdict with a tile whose scratch fits its level whatever the dimensions are, at
         what that one costs: small tiles may compute much again."""
         memory = self.target.machine.near
@@ -275,11 +275,11 @@ class Judge:
         if lanes and not self.target.machine.managed:
             # whole vectors, and the columns that products before the anchor compute together
             nr = max((a.nr for a in aligned), default=self.target.lanes)
-            units = units | {lanes: max(units.get(lanes, 1), nr)}
+            grains = grains | {lanes: max(grains.get(lanes, 1), nr)}
         if self.target.machine.on_copies:
             tile = fitted_tile(model, self.target.machine, given, whole)
         else:
-            tile = bounded_tile(self.program, self.target, replace(group, tile=given), room, units,
+            tile = bounded_tile(self.program, self.target, replace(group, tile=given), room, grains,
                                 whole)
         if tile is None or tile != given and verdict.run:
             return Verdict(False, why=f"its scratch may not fit {memory.name}")
@@ -296,13 +296,13 @@ class Judge:
         return Verdict(True, cost.seconds, named, self._level(model, tile),
                        cost.levels[0][2], str(cost))
 
-    def _evened(self, model, found, units, aligned):
+    def _evened(self, model, found, grains, aligned):
         """(tile of a work item, Cost): the constructed one, or cut into as many nearly equal ones
         where that is predicted to be faster."""
         *outer, tile = found.state.tiles
         best, cost = tile, found.cost
         for i, (a, n) in enumerate(zip(model.axes[:model.rank], model.extents)):
-            for t in _nearly_equal(n, tile[i], self.target.machine.workers, units.get(a, 1)):
+            for t in _nearly_equal(n, tile[i], self.target.machine.workers, grains.get(a, 1)):
                 new = best[:i] + (t,) + best[i + 1:]
                 found_cost = group_cost(model, self.target.machine, (*outer, new),
                                         found.state.vthreads, aligned, self.free)
@@ -339,9 +339,9 @@ class Judge:
                     machine.scratch)
 
     def _shape(self, stages, model):
-        """(fixed, units, aligned): lanes of contractions stay whole, so that upstream stages run
+        """(fixed, grains, aligned): lanes of contractions stay whole, so that upstream stages run
         once; reductions are streamed in slices; row axes step by the micro-kernel's rows."""
-        fixed, units, aligned = {}, {}, []
+        fixed, grains, aligned = {}, {}, []
         for number, s in enumerate(stages):
             f = contraction_factors(self.program, s)
             sizes = {a: estimate(a.extent) for a in s.axes + s.raxes}
@@ -357,16 +357,16 @@ class Judge:
             aligned.append(found)
             lane = s.axes[found.lane]
             if number == model.anchor:
-                units = {a.name: found.mr for a in f.m[-1:]}
+                grains = {a.name: found.mr for a in f.m[-1:]}
                 if len(stages) > 1:
                     fixed[lane.name] = (sizes[lane],)
                 else:
-                    units[lane.name] = found.nr
+                    grains[lane.name] = found.nr
         anchor = stages[model.anchor]
         if len(stages) > 1 and anchor.fold == "none" and len(anchor.axes) > 1:
             last = anchor.axes[-1]  # columns stay whole, for the lanes
             fixed[last.name] = (estimate(last.extent),)
-        return {a: n for a, n in fixed.items() if a in model.axes}, units, tuple(aligned)
+        return {a: n for a, n in fixed.items() if a in model.axes}, grains, tuple(aligned)
 
     def _with_rows(self, group):
         """(the group with rows and loops, layouts): as they come out if its neighbours stay."""
@@ -410,7 +410,7 @@ def _blocked_axes(model, target, group):
 
 def _nearly_equal(extent, tile, workers, unit):
     """Extents below ``tile`` that cut an axis into nearly equal tiles: into as many as ``tile``
-    does, or into as many as serve all workers alike; in whole units."""
+    does, or into as many as serve all workers alike; in whole grains."""
     count = -(-extent // tile)
     if count == 1:
         return []  # whole axes stay whole: some must

@@ -1,8 +1,8 @@
 """Kernels that compute a tensor from tensors far behind it: what they take, by size of scratch.
 
-Units are groups as the other deciders make them.  Of a set of units that store their outputs, every
-other unit is computed where it is needed: the *cone* of a stored unit is itself and everything
-between it and stored units or inputs.  Cones overlap; what two of them hold is computed in both.
+Lumps are groups as the other deciders make them.  Of a set of lumps that store their outputs, every
+other lump is computed where it is needed: the *cone* of a stored lump is itself and everything
+between it and stored lumps or inputs.  Cones overlap; what two of them hold is computed in both.
 A cone becomes one kernel, tile by tile, its intermediate tiles in the worker's slab.
 """
 
@@ -27,7 +27,7 @@ from aotc.sched.model.tilegraph import best_fit
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Target
 
-Cone = frozenset[int]  # numbers of units
+Cone = frozenset[int]  # numbers of lumps
 MAX_STAGES = 96  # of one kernel: bounds generated code and deciding time
 WORTH = 0.97  # of the scratch must be left for a halved tile to be worth the next
 FINE = (1, 3)  # refined tiles are powers of two times one of these
@@ -43,8 +43,8 @@ class Tiling:
 
 
 @dataclass(frozen=True)
-class Unit:
-    """A group that is stored or recomputed as a whole.  reads: units it reads from; bytes: of its
+class Lump:
+    """A group that is stored or recomputed as a whole.  reads: lumps it reads from; bytes: of its
     stored temps; fixed: it must be stored."""
 
     group: Group
@@ -54,14 +54,14 @@ class Unit:
 
 
 class Cones:
-    """Units of a Program on a target, and the tilings of the cones asked for so far.  shares:
+    """Lumps of a Program on a target, and the tilings of the cones asked for so far.  shares:
     {compute: part of the time it takes where it is a kernel by itself}."""
 
     def __init__(self, program: Program, target: Target, groups: Sequence[Group],
                  shares: Mapping[str, float] | None = None) -> None:
         self.shares = shares or {}
         self.program, self.target = program, target
-        self.units = _units(program, groups)
+        self.lumps = _lumps(program, groups)
         self.judge = Judge(program, target)
         self.found: dict[tuple[int, Cone], tuple[Tiling, ...]] = {}
         self.parts: dict[int, _Part] = {}
@@ -70,18 +70,18 @@ class Cones:
         self.room = target.machine.near.capacity // 2 if target.machine.managed else 1 << 62
 
     def cone(self, sink: int, stored: Cone) -> Cone:
-        """Units that the kernel of ``sink`` computes, ``sink`` included."""
+        """Lumps that the kernel of ``sink`` computes, ``sink`` included."""
         out, todo = {sink}, [sink]
         while todo:
-            for u in self.units[todo.pop()].reads:
+            for u in self.lumps[todo.pop()].reads:
                 if u not in stored and u not in out:
                     out.add(u)
                     todo.append(u)
         return frozenset(out)
 
     def sources(self, cone: Cone) -> Cone:
-        """Stored units that a cone reads."""
-        return frozenset(u for c in cone for u in self.units[c].reads) - cone
+        """Stored lumps that a cone reads."""
+        return frozenset(u for c in cone for u in self.lumps[c].reads) - cone
 
     def tilings(self, sink: int, cone: Cone) -> tuple[Tiling, ...]:
         """Tilings of a cone, largest slab first; () if it cannot be a kernel."""
@@ -115,8 +115,8 @@ class Cones:
             best = better
 
     def _tilings(self, sink, cone):
-        group = self.units[sink].group
-        calls = [u for u in cone if find_call(self.program, self.units[u].group) is not None]
+        group = self.lumps[sink].group
+        calls = [u for u in cone if find_call(self.program, self.lumps[u].group) is not None]
         if len(cone) == 1:
             slab = 0
             if not calls and group.tile:
@@ -130,7 +130,7 @@ class Cones:
         return kernel.path() if len(kernel.model.stages) <= MAX_STAGES else ()
 
     def _kernel(self, sink, cone):
-        """The cone's stages as one kernel: edges between units leave the stages as they are."""
+        """The cone's stages as one kernel: edges between lumps leave the stages as they are."""
         parts = [self._part(u) for u in sorted(cone)]
         own = self._part(sink)
         before = sum(len(p.model.stages) for u, p in zip(sorted(cone), parts) if u < sink)
@@ -145,13 +145,13 @@ class Cones:
         aligned = tuple(replace(r, stage=i) for i, r in enumerate(rows) if r is not None)
         return _Kernel(self.target.machine, self.judge.free, model, aligned, own.anchor)
 
-    def _part(self, unit):
-        if unit not in self.parts:
-            self.parts[unit] = _part(self.program, self.target, self.units[unit].group)
-        return self.parts[unit]
+    def _part(self, lump):
+        if lump not in self.parts:
+            self.parts[lump] = _part(self.program, self.target, self.lumps[lump].group)
+        return self.parts[lump]
 
 
-def _units(program, groups):
+def _lumps(program, groups):
     owner = {o: i for i, g in enumerate(groups) for c in g.computes
              for o in program.producer[c].outs}
     called = {b for s in program.steps if not isinstance(s, Compute) for b in s.inputs}
@@ -162,7 +162,7 @@ def _units(program, groups):
         temps = [o for o in g.outputs if program.buffers[o].role == "temp"]
         fixed = not program.results.isdisjoint(g.outputs) or bool(called & set(temps)) or (
             find_call(program, g) is not None)
-        out.append(Unit(g, reads, sum(_bytes(program, o) for o in temps), fixed))
+        out.append(Lump(g, reads, sum(_bytes(program, o) for o in temps), fixed))
     return tuple(out)
 
 
@@ -177,8 +177,8 @@ def _bytes(program, name):
 
 @dataclass(frozen=True)
 class _Part:
-    """What a unit adds to a kernel: its GroupModel, the micro-kernel row of each stage (an Aligned
-    or None), the stage that a tile of the unit cuts."""
+    """What a lump adds to a kernel: its GroupModel, the micro-kernel row of each stage (an Aligned
+    or None), the stage that a tile of the lump cuts."""
 
     model: GroupModel
     rows: tuple[Aligned | None, ...]
@@ -253,4 +253,4 @@ def _neighbours(n, extent):
     return [r for r in rungs if r < n][-2:] + [r for r in rungs if r > n][:2]
 
 
-__all__ = ["Cones", "Tiling", "Unit"]
+__all__ = ["Cones", "Lump", "Tiling"]

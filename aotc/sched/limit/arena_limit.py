@@ -4,9 +4,9 @@
 
 What makes the peak is found by liveness; tensors are then not stored but computed inside the
 kernels that need them, tile by tile with their halo, several times if several kernels do
-(``recompute``).  State of the search: the set of units that store (``arena_cones.py``); its arena
+(``recompute``).  State of the search: the set of lumps that store (``arena_cones.py``); its arena
 is known from liveness and the scratch of the tiles, its time from the cost model.  Starting from
-everything stored, and from nothing stored that need not be, units are dropped or stored again
+everything stored, and from nothing stored that need not be, lumps are dropped or stored again
 until the arena fits, then as long as that takes predicted time off.
 """
 
@@ -43,7 +43,7 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class State:
-    """stored: units that store; cones: {unit: its cone}; peak: bytes of temps that live at once;
+    """stored: lumps that store; cones: {lump: its cone}; peak: bytes of temps that live at once;
     budget: bytes left for one worker's scratch; excess: by how much the limit is missed, summed
     over the kernels (0: it is kept); seconds: predicted, with the tiles that fit."""
 
@@ -63,24 +63,24 @@ class Search:
         self.known: dict[Cone, State | None] = {}
 
     def state(self, stored: Cone) -> State | None:
-        """The State of a set of stored units; None if one of its kernels is impossible."""
+        """The State of a set of stored lumps; None if one of its kernels is impossible."""
         if stored not in self.known:
             self.known[stored] = self._state(stored)
         return self.known[stored]
 
     def best(self) -> State | None:
         """The cheapest State found that keeps the limit; None if none does."""
-        units = self.cones.units
-        least = frozenset(i for i, u in enumerate(units) if u.fixed)
+        lumps = self.cones.lumps
+        least = frozenset(i for i, u in enumerate(lumps) if u.fixed)
         ends = []
-        for start in (frozenset(range(len(units))), least):
+        for start in (frozenset(range(len(lumps))), least):
             state = self.state(start)
             if state is not None:
                 ends.append(self.improved(self.fitted(state)))
         return min((s for s in ends if not s.excess), key=lambda s: s.seconds, default=None)
 
     def fitted(self, state: State) -> State:
-        """Units dropped or stored one by one, the best value for its time first, until the limit is
+        """Lumps dropped or stored one by one, the best value for its time first, until the limit is
         kept or nothing brings it nearer."""
         while state.excess:
             near = [s for s in self.neighbours(state, True) if s.excess < state.excess]
@@ -101,10 +101,10 @@ class Search:
         return state
 
     def neighbours(self, state: State, peak_only: bool) -> Iterator[State]:
-        """States with one unit dropped or one more stored; ``peak_only``: drop only what lives
+        """States with one lump dropped or one more stored; ``peak_only``: drop only what lives
         where the limit is missed."""
         live = self._live(state.stored, state.cones)
-        for i, u in enumerate(self.cones.units):
+        for i, u in enumerate(self.cones.lumps):
             if i not in state.stored:
                 found = self.state(state.stored | {i})
             elif u.fixed or peak_only and not self._at_peak(state, live, i):
@@ -114,17 +114,17 @@ class Search:
             if found is not None:
                 yield found
 
-    def _at_peak(self, state, live, unit):
-        first, last = live[unit]
+    def _at_peak(self, state, live, lump):
+        first, last = live[lump]
         return any(first <= k <= last and self._missed(state, live, k) for k in state.stored)
 
     def _missed(self, state, live, step):
-        units = self.cones.units
-        held = sum(units[u].bytes for u, (lo, hi) in live.items() if lo <= step <= hi)
+        lumps = self.cones.lumps
+        held = sum(lumps[u].bytes for u, (lo, hi) in live.items() if lo <= step <= hi)
         return held + self.workers * self.cones.least(step, state.cones[step]) > self.limit
 
     def _live(self, stored, cones):
-        """{stored unit: (first, last) unit during whose kernel it lives}."""
+        """{stored lump: (first, last) lump during whose kernel it lives}."""
         live = {i: (i, i) for i in stored}
         for sink in sorted(stored):
             for u in self.cones.sources(cones[sink]):
@@ -137,7 +137,7 @@ class Search:
                    for i, c in cones.items()):
             return None
         live = self._live(stored, cones)
-        held = {k: sum(self.cones.units[u].bytes for u, (lo, hi) in live.items() if lo <= k <= hi)
+        held = {k: sum(self.cones.lumps[u].bytes for u, (lo, hi) in live.items() if lo <= k <= hi)
                 for k in stored}
         peak = max(held.values(), default=0)
         least = {k: self.workers * self.cones.least(k, cones[k]) for k in stored}
@@ -174,9 +174,9 @@ def _within(program: Program, target: Target, limit: ArenaLimit, how: str,
     if need <= limit.bytes:
         return free
     planners = []
-    # what is merged already is recomputed as a whole: smaller units keep smaller limits
-    for units in dict.fromkeys((how, "register" if how == "all" else how)):
-        planners.append(Planner(program, target, units, free.rewrites, workers))
+    # what is merged already is recomputed as a whole: smaller lumps keep smaller limits
+    for way in dict.fromkeys((how, "register" if how == "all" else how)):
+        planners.append(Planner(program, target, way, free.rewrites, workers))
         schedule = planners[-1].within(limit.bytes)
         if schedule is not None:
             return replace(schedule, precision=free.precision)
@@ -264,7 +264,7 @@ class Planner:
         """(0, Schedule of a State), or (bytes it is over the limit, None); 0 bytes where a kernel
         is refused, which the next search avoids."""
         alone = {c for sink, cone in state.cones.items() if len(cone) == 1
-                 for c in self.cones.units[sink].group.computes}
+                 for c in self.cones.lumps[sink].group.computes}
         forms = tuple(r for r in self.forms if r[1] in alone)
         while True:
             try:
@@ -291,7 +291,7 @@ class Planner:
             forms = kept if len(kept) < len(forms) else ()
 
     def schedule(self, state: State, forms: Rewrites = ()) -> tuple[Schedule, list[int]]:
-        """(Schedule of a State, stored units whose kernel is refused); forms: the Winograd forms it
+        """(Schedule of a State, stored lumps whose kernel is refused); forms: the Winograd forms it
         gets."""
         rewrites, groups = self._groups(state)
         if forms:
@@ -312,7 +312,7 @@ class Planner:
         versions, named = {}, []  # versions: {claimed compute: itself and its twins}
         for sink in sorted(state.cones):
             cone, twins = state.cones[sink], {}
-            members = [c for u in sorted(cone) for c in cones.units[u].group.computes]
+            members = [c for u in sorted(cone) for c in cones.lumps[u].group.computes]
             for c in reversed(members):
                 if c not in versions:
                     continue
@@ -333,8 +333,8 @@ class Planner:
 
     def _group(self, program, state, sink, twins, number):
         """One kernel of the final Program, with its tile."""
-        units, cone = self.cones.units, state.cones[sink]
-        parts = [_renamed(units[u].group, twins) for u in sorted(cone)]
+        lumps, cone = self.cones.lumps, state.cones[sink]
+        parts = [_renamed(lumps[u].group, twins) for u in sorted(cone)]
         if len(parts) == 1:
             return replace(parts[0], name=f"g{number:03d}")
         scratch = self.cones.target.machine.scratch
@@ -362,7 +362,7 @@ def _scratch(program, group):
 
 
 class _Tangled(Exception):
-    """A kernel, by its stored unit, whose stages would read several copies of one tensor, or would
+    """A kernel, by its stored lump, whose stages would read several copies of one tensor, or would
     leave an earlier kernel a copy that nobody reads."""
 
 

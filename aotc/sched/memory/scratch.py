@@ -57,12 +57,12 @@ def scratch_bytes(program: Program, group: Group, likely: bool = False) -> int:
 
 
 def bounded_tile(program: Program, target: Target, group: Group, room: float,
-                 units: Mapping[str, int], whole: Collection[str]) -> dict[str, int] | None:
+                 grains: Mapping[str, int], whole: Collection[str]) -> dict[str, int] | None:
     """``group.tile``, or where its scratch may take more than ``room`` bytes, one that does not:
     axes in single steps from the outermost in, the last of them in as many as make a work item of
     ``row_points``, as do those whose scratch is no cache.  None if there is none.
 
-    units: {axis: extent of a step}; whole: axes that are not cut further.
+    grains: {axis: extent of a step}; whole: axes that are not cut further.
     """
     def fits(tile):
         try:
@@ -78,9 +78,9 @@ def bounded_tile(program: Program, target: Target, group: Group, room: float,
     last = next(reversed(tile), None)
     if (_dynamic(program, group) or managed) and not fits(tile):
         for a in extents:
-            if a in whole or top[a] <= units.get(a, 1):
+            if a in whole or top[a] <= grains.get(a, 1):
                 continue
-            tile[a], last = units.get(a, 1), a
+            tile[a], last = grains.get(a, 1), a
             if fits(tile):
                 break
         else:

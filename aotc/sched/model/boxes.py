@@ -42,7 +42,7 @@ Places = dict[str, Dims]  # of buffers in scratch
 @dataclass(frozen=True)
 class Tile:
     """Tiling of the anchor's axes: ``let`` binds the work item's origin, ``count`` is the number
-    of work items, ``box`` maps axis -> (lo, last), ``size`` maps axis -> largest extent, ``units``
+    of work items, ``box`` maps axis -> (lo, last), ``size`` maps axis -> largest extent, ``grains``
     axis -> what its tiles begin at multiples of, where that is not their size.
     A work item that runs along ``axis`` does so in ``steps`` steps; ``step_let`` binds the ends of
     the axis from the number of the step, which is ``STEP``.  It goes on where the item before it
@@ -56,7 +56,7 @@ class Tile:
     steps: Expr | None = None
     step_let: Bindings = ()
     start: Axis | None = None
-    units: dict[Axis, int] = field(default_factory=dict)
+    grains: dict[Axis, int] = field(default_factory=dict)
 
 
 def tile_anchor(anchor: Stage, group: Group) -> Tile:
@@ -87,8 +87,8 @@ def tile_anchor(anchor: Stage, group: Group) -> Tile:
         if a not in box:
             box[a], size[a] = (Const(0), simplify(a.extent - 1)), upper(a.extent)
     count = substitute(prod(counts, start=Const(1)), names)
-    units = {a: unit_of(group, a.name) for a in order if a.name not in group.run}
-    return Tile(tuple(let), simplify(count), box, size, units=units, **walked)
+    grains = {a: unit_of(group, a.name) for a in order if a.name not in group.run}
+    return Tile(tuple(let), simplify(count), box, size, grains=grains, **walked)
 
 
 def _cut_axes(anchor, group):
@@ -240,9 +240,9 @@ def _whole_parts(there: Ends, tile: Tile) -> int:
         if size is None:
             continue
         for name in axes_of(lo):
-            unit = 1 if isinstance(lo, Axis) else tile.units[a]  # of what it is a number
+            unit = 1 if isinstance(lo, Axis) else tile.grains[a]  # of what it is a number
             starts[name] = Axis(f"{name.name}_tile", name.extent) * (
-                tile.units.get(a, size) // unit)
+                tile.grains.get(a, size) // unit)
             # where a border or the end of a run may cut it, none does
             for end in axes_of(last) - {name}:
                 starts[end] = simplify(starts[name] + size // unit)
@@ -278,7 +278,7 @@ def whole_tiles(program: Program, group: Group, stages: Sequence[Stage],
     for a, (lo, last) in tile.box.items():
         size = tile.size[a]
         for first in () if size is None else axes_of(lo):
-            lo = Axis(f"{first.name}_tile", first.extent) * tile.units.get(a, size or 0)
+            lo = Axis(f"{first.name}_tile", first.extent) * tile.grains.get(a, size or 0)
         shifted[a] = (lo, last if size is None else simplify(lo + (size - 1)))
     anchor = next(s for s in stages if group.anchor in s.computes)
     return _boxes_from(program, group, stages, anchor, shifted, scratch_of(group), False)

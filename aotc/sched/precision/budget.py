@@ -1,11 +1,11 @@
 """``precision="auto"``: how far the operands of products may be rounded within a budget of error.
 
-    units      products that read one tensor are rounded together; neighbours are joined until as
+    lots       products that read one tensor are rounded together; neighbours are joined until as
                few are left as can be tried one by one
-    offers     of a unit, by level: the predicted gain; what gains no more than a level that rounds
+    offers     of a lot, by level: the predicted gain; what gains no more than a level that rounds
                less is none
     trials     the evaluator runs the Program with some of them, from the first rounded product on
-    choice     what gains most if that keeps the budget; else a price of errors: every unit takes
+    choice     what gains most if that keeps the budget; else a price of errors: every lot takes
                what gains most beyond the price of its error, at the least price at which all
                together keep the budget, found by halving, each time measured
 
@@ -24,15 +24,15 @@ from aotc.passes.precision import integer_rows, narrow_operands
 from aotc.passes.rewrites import ROUNDING, RULES, apply_rewrites
 from aotc.sched.cost.predict import group_seconds
 from aotc.sched.precision.levels import ROUNDS, Level, Levels, everywhere
-from aotc.sched.precision.offers import Offer, Unit, joined, seconds_of, units_of
+from aotc.sched.precision.offers import Lot, Offer, joined, lots_of, seconds_of
 from aotc.sched.precision.trials import Feeds, Trials
 from aotc.target.base import Target
 
 # of the budget: what is measured on some inputs is more on others
 MARGIN = 0.8
-# units that are left at least, and trials of single offers, so many operations of the evaluator
+# lots that are left at least, and trials of single offers, so many operations of the evaluator
 # together at most: about a minute
-LEAST_UNITS, MOST_TRIALS, TRIED_FLOPS = 4, 32, 2.4e11
+LEAST_LOTS, MOST_TRIALS, TRIED_FLOPS = 4, 32, 2.4e11
 
 Decided = Callable[[Levels], Schedule]  # with these products rounded
 Offers = Mapping[str, Offer]  # of single products
@@ -40,11 +40,11 @@ Offers = Mapping[str, Offer]  # of single products
 
 @dataclass(frozen=True)
 class Narrowed:
-    """What was found out: the units in program order, the budget, the error of the worst output
+    """What was found out: the lots in program order, the budget, the error of the worst output
     with all that gains most and with what is taken, predicted seconds of a call in f32 (of weights
     of few bits: with all rows in f32) and with that."""
 
-    units: tuple[Unit, ...]
+    lots: tuple[Lot, ...]
     budget: float
     whole: float
     error: float
@@ -54,21 +54,21 @@ class Narrowed:
     @property
     def levels(self) -> Levels:
         """Of the products that are rounded."""
-        return {c: level for u in self.units for c, level in u.levels.items()}
+        return {c: level for u in self.lots for c, level in u.levels.items()}
 
     @property
     def summary(self) -> str:
         """One line."""
         found = Counter(map(str, self.levels.values()))
         each = ", ".join(f"{n} {level}" for level, n in found.items())
-        count = sum(len(u.computes) for u in self.units)
+        count = sum(len(u.computes) for u in self.lots)
         return (f"{found.total()} of {count} products rounded" + (f" ({each})" if each else "")
                 + f": error {self.error:.2g} of the range (budget {self.budget:.2g}, all that "
                 f"gains {self.whole:.2g}), predicted {self.seconds * 1e6:.1f} us a call, f32 "
                 f"{self.exact_seconds * 1e6:.1f}")
 
     def __str__(self) -> str:
-        return "\n".join([self.summary, *(f"  {u}" for u in self.units)])
+        return "\n".join([self.summary, *(f"  {u}" for u in self.lots)])
 
 
 def choose_within(program: Program, target: Target, feeds: Sequence[Feeds], budget: float,
@@ -94,9 +94,9 @@ def choose_within(program: Program, target: Target, feeds: Sequence[Feeds], budg
     before, exact_seconds = seconds(plain)
     offers = [_offers(trials.base, level, more[level], before, seconds(low)[0])
               for level, low in lows.items()]
-    units = units_of(_rows(trials.base, offers), before, offers)
-    units, whole, error = _taken(units, trials, MARGIN * budget, TRIED_FLOPS / max(1.0, work))
-    found = Narrowed(units, budget, whole, error, exact_seconds, 0.0)
+    lots = lots_of(_rows(trials.base, offers), before, offers)
+    lots, whole, error = _taken(lots, trials, MARGIN * budget, TRIED_FLOPS / max(1.0, work))
+    found = Narrowed(lots, budget, whole, error, exact_seconds, 0.0)
     schedule = decided(found.levels)
     return schedule, replace(found, seconds=seconds(schedule)[1])
 
@@ -152,32 +152,32 @@ def _rows_of(program: Program, c: Compute) -> str | None:
     return None if m is None else m.rows.buffer
 
 
-def _taken(units: tuple[Unit, ...], trials: Trials, budget: float,
-           most: float) -> tuple[tuple[Unit, ...], float, float]:
-    """(units with what is taken, the error of all that gains most, that of what is taken).
+def _taken(lots: tuple[Lot, ...], trials: Trials, budget: float,
+           most: float) -> tuple[tuple[Lot, ...], float, float]:
+    """(lots with what is taken, the error of all that gains most, that of what is taken).
     most: trials of single offers."""
-    best = tuple(replace(u, taken=u.offers[-1]) if u.offers else u for u in units)
+    best = tuple(replace(u, taken=u.offers[-1]) if u.offers else u for u in lots)
     whole = trials.error(_rewrites(best))
     if whole <= budget:
         return best, whole, whole
-    units = tuple(replace(u, offers=tuple(
+    lots = tuple(replace(u, offers=tuple(
         replace(o, error=trials.error(o.rewrites)) for o in u.offers))
-        for u in joined(units, LEAST_UNITS, int(min(MOST_TRIALS, most))))
+        for u in joined(lots, LEAST_LOTS, int(min(MOST_TRIALS, most))))
     choices = list(dict.fromkeys(
-        tuple(_at_price(u, price, budget) for u in units) for price in _prices(units)))
+        tuple(_at_price(u, price, budget) for u in lots) for price in _prices(lots)))
     low, high, error = -1, len(choices), trials.error(())  # this one keeps it; that is too much
     while high - low > 1:
         middle = (low + high) // 2
-        found = trials.error(_rewrites(_with(units, choices[middle])))
+        found = trials.error(_rewrites(_with(lots, choices[middle])))
         low, high, error = (middle, high, found) if found <= budget else (low, middle, error)
-    return _with(units, choices[low]) if low >= 0 else units, whole, error
+    return _with(lots, choices[low]) if low >= 0 else lots, whole, error
 
 
-def _prices(units: Sequence[Unit]) -> list[float]:
-    """Prices of errors, in seconds, at which some unit takes another offer, the highest first: just
+def _prices(lots: Sequence[Lot]) -> list[float]:
+    """Prices of errors, in seconds, at which some lot takes another offer, the highest first: just
     below those at which two of its choices are worth the same."""
     found = set()
-    for u in units:
+    for u in lots:
         points = [(0.0, 0.0), *((o.gain, o.error or 0.0) for o in u.offers)]
         found |= {(a[0] - b[0]) / (a[1] - b[1]) for a, b in combinations(points, 2)
                   if a[1] != b[1]}
@@ -185,8 +185,8 @@ def _prices(units: Sequence[Unit]) -> list[float]:
     return [2 * top + 1.0, *(p * (1 - 1e-9) for p in sorted(found, reverse=True) if p > 0)]
 
 
-def _at_price(u: Unit, price: float, budget: float) -> Level | None:
-    """The level that a unit takes at a price: what gains most beyond it, if anything does."""
+def _at_price(u: Lot, price: float, budget: float) -> Level | None:
+    """The level that a lot takes at a price: what gains most beyond it, if anything does."""
     def worth(o: Offer) -> float:
         return o.gain - price * (o.error or 0.0)
 
@@ -194,14 +194,14 @@ def _at_price(u: Unit, price: float, budget: float) -> Level | None:
     return best.level if best is not None and worth(best) > 0 else None
 
 
-def _with(units: Sequence[Unit], levels: Sequence[Level | None]) -> tuple[Unit, ...]:
-    """Units that take these levels."""
+def _with(lots: Sequence[Lot], levels: Sequence[Level | None]) -> tuple[Lot, ...]:
+    """Lots that take these levels."""
     return tuple(replace(u, taken=next((o for o in u.offers if o.level == level), None))
-                 for u, level in zip(units, levels, strict=True))
+                 for u, level in zip(lots, levels, strict=True))
 
 
-def _rewrites(units: Sequence[Unit]) -> list[Rewrite]:
-    return [r for u in units if u.taken is not None for r in u.taken.rewrites]
+def _rewrites(lots: Sequence[Lot]) -> list[Rewrite]:
+    return [r for u in lots if u.taken is not None for r in u.taken.rewrites]
 
 
 __all__ = ["MARGIN", "Narrowed", "choose_within"]

@@ -1,4 +1,4 @@
-"""What rounding a model's products offers: of every unit of products, by level, the predicted gain
+"""What rounding a model's products offers: of every lot of products, by level, the predicted gain
 and the measured error."""
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from aotc.sched.precision.levels import LEVELS, Level, Levels
 
 @dataclass(frozen=True)
 class Offer:
-    """What a Level gives the products of a unit that it is for: the rewrites, predicted seconds
+    """What a Level gives the products of a lot that it is for: the rewrites, predicted seconds
     that they take off a call, and the error with nothing else rounded, of the worst output's range
     (None: not measured, all of them kept the budget together)."""
 
@@ -33,7 +33,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Unit:
+class Lot:
     """Products that are rounded together, by the computes they are, in program order, with their
     seconds in f32, what they are offered, the least rounded first, and what is ``taken`` of it."""
 
@@ -55,29 +55,29 @@ class Unit:
         return f"{level:14} {self.computes[0]}{more}: f32 {self.seconds * 1e6:.1f} us; {offers}"
 
 
-def units_of(rows: Mapping[str, str], before: Mapping[str, float],
-             offers: Iterable[Mapping[str, Offer]]) -> tuple[Unit, ...]:
+def lots_of(rows: Mapping[str, str], before: Mapping[str, float],
+             offers: Iterable[Mapping[str, Offer]]) -> tuple[Lot, ...]:
     """Products by the tensor that they read as ``rows``, in its order.  before: seconds of each in
     f32; offers: of each level, of single products."""
     found: dict[str, list[str]] = {}
     for name, buffer in rows.items():
         found.setdefault(buffer, []).append(name)
     levels = list(offers)
-    return tuple(Unit(tuple(names), sum(before[n] for n in names), _worthwhile(
+    return tuple(Lot(tuple(names), sum(before[n] for n in names), _worthwhile(
         _together([level[n] for n in names if n in level]) for level in levels
         if not level.keys().isdisjoint(names))) for names in found.values())
 
 
-def joined(units: Sequence[Unit], least: int, most: int) -> tuple[Unit, ...]:
-    """Units of at most so many offers together, but not fewer than ``least``: the two neighbours
+def joined(lots: Sequence[Lot], least: int, most: int) -> tuple[Lot, ...]:
+    """Lots of at most so many offers together, but not fewer than ``least``: the two neighbours
     that gain least are joined first."""
-    out = list(units)
+    out = list(lots)
     while len(out) > least and sum(len(u.offers) for u in out) > most:
         gains = [max((o.gain for o in u.offers), default=0.0) for u in out]
         i = min(range(len(out) - 1), key=lambda i: gains[i] + gains[i + 1])
         a, b = out[i:i + 2]
         levels = sorted({o.level for o in (*a.offers, *b.offers)}, key=LEVELS.index)
-        out[i:i + 2] = [Unit(a.computes + b.computes, a.seconds + b.seconds, _worthwhile(
+        out[i:i + 2] = [Lot(a.computes + b.computes, a.seconds + b.seconds, _worthwhile(
             _together([o for o in (*a.offers, *b.offers) if o.level == level])
             for level in levels))]
     return tuple(out)
@@ -115,4 +115,4 @@ def _worthwhile(offers: Iterable[Offer]) -> tuple[Offer, ...]:
     return tuple(out)
 
 
-__all__ = ["Offer", "Unit", "joined", "seconds_of", "units_of"]
+__all__ = ["Offer", "Lot", "joined", "seconds_of", "lots_of"]
