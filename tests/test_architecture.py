@@ -221,7 +221,7 @@ NUMBERS = {
     "sched/check/check_schedule.py": {"MAX_GROWTH": POLICY, "MAX_ARENA": POLICY},
     "sched/choose/connect.py": {"NODES_LIMIT": BOUND, "DEPTH_LIMIT": BOUND},
     "sched/asking/connect_cost.py": {"BEAM": BOUND, "PASSES": BOUND},
-    "sched/choose/gensor.py": {"MAX_VTHREADS": BOUND, "COOLING": BOUND},
+    "sched/choose/gensor.py": {"MAX_VTHREADS": BOUND, "STEPS": BOUND},
     "sched/choose/layout_choices.py": dict.fromkeys(("LANES", "TILES"), TRIES),
     "sched/asking/long_sums.py": {"FETCHED": "elements of a vector of threads' loads"},
     "sched/choose/slices.py": {"TRIED": TRIES}, "sched/choose/tile.py": {"TRIED": TRIES},

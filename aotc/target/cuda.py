@@ -6,6 +6,7 @@ A work item is a thread block, scratch is its shared memory, a vector's lanes ar
 from aotc.target.base import Cross, Machine, Memory, Target
 from aotc.target.kernel_rows import ProductRow, RegisterTile, SharedTile, Staging
 from aotc.target.micro_kernels import nests
+from aotc.target.tuning import Tuning
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _LAUNCH = 3.5e-6  # seconds of a stream's smallest kernel and to the next: measured on an H100
@@ -24,7 +25,8 @@ def _machine(workers: int, flops: float, dram: float, l2: int, shared: int) -> M
                 Memory("register", 256 * _KIB, 1e12, "thread", kind="managed"))
     return Machine(memories, scratch="shared", workers=workers, flops=flops / workers,
                    grain_flops=1, items=1 << 20, item_points=4096, row_points=1024, item_tiles=1,
-                   in_order=False, threads=_THREADS, threads_max=1024, launch=_LAUNCH)
+                   in_order=False, threads=_THREADS, threads_max=1024, launch=_LAUNCH,
+                   tuning=Tuning(walk_states=1000))
 
 
 def _tiled(mr: int, nr: int, tm: int, tn: int, bk: int, teams: int = 1,

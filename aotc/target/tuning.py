@@ -95,6 +95,9 @@ class Tuning:
                            "derived: a page; memory is given by whole ones")
 
     # ------------------------------------------------------------ tiles, slices and orders
+    walk_states: int = _of(0, "states that may have been looked at for a tile before one more "
+                           "random walk begins; 0: it grows only", "states", "the published "
+                           "operators on presets of CPUs: no walk finds what growth does not")
     stored_pages: int = _of(256, "pages that rows of one panel are stored to at most: the next "
                             "panel comes back to all of them", "pages",
                             "data sheets of CPUs: a TLB holds a thousand or two", 1)

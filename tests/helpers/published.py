@@ -5,7 +5,7 @@ from te_programs import Maker, ax, conv2d, matmul
 
 from aotc.ir.expr import Const
 from aotc.ir.schedule import Group
-from aotc.sched.choose.gensor import MAX_VTHREADS, Space
+from aotc.sched.choose.gensor import MAX_VTHREADS, Space, State, cache_multiplier
 from aotc.sched.cost.group_cost import compute_seconds, level_seconds
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Machine, Memory
@@ -76,6 +76,34 @@ def one_group(program):
     return group_model(program, Group("g", names, program.outputs, fold, connect))
 
 
+def printed_benefit(q, q_new, f, f_new):
+    """Benefit of a tile move as the paper's formula has it; its text has the footprints the other
+    way round."""
+    return q / q_new * (f_new / f)
+
+
+def nearer(moved, low, high):
+    """Time of one exchange of ``moved`` bytes with a memory over that with the one inside it: the
+    printed benefit of the next level."""
+    return (low.latency + moved / low.bandwidth) / (high.latency + moved / high.bandwidth)
+
+
+def printed_moves(space, state, t):
+    """[(weight, State)] of tile and cache moves with the benefits as printed, and of none; ``t``:
+    steps since entering the level."""
+    number = len(state.tiles) - 1
+    tile, outer = state.tiles[-1], state.tiles[-2] if number else space.model.extents
+    q, f = space.measure(number, tile)
+    out = [(printed_benefit(q, space.measure(number, new)[0], f, space.measure(number, new)[1]),
+            State(state.tiles[:-1] + (new,)))
+           for new, _ in space.neighbours(tile, outer) if space.fits(number, new)]
+    out.append((sum(w for w, _ in out) / len(out) / 4 if out else 1.0, state))
+    if number + 1 < space.depth:
+        out.append((cache_multiplier(t) * nearer(f, *space.machine.memories[number:number + 2]),
+                    State(state.tiles + (space.least,))))
+    return out
+
+
 def brute_force(model, machine):
     """Least seconds over every pair of nested tiles on the ladders of a two-level machine, for
     every number of virtual threads.  Exact: traffic of the inner level only has to be known for the
@@ -107,4 +135,5 @@ def brute_force(model, machine):
     return best + machine.launch
 
 
-__all__ = ["EXTRA", "GPU", "OPERATORS", "TABLE_IV", "brute_force", "one_group"]
+__all__ = ["EXTRA", "GPU", "OPERATORS", "TABLE_IV", "brute_force", "nearer", "one_group",
+           "printed_benefit", "printed_moves"]

@@ -6,14 +6,26 @@ from random import Random
 from statistics import median
 
 import pytest
-from published import EXTRA, GPU, OPERATORS, TABLE_IV, brute_force, gemm, one_group
+from published import (
+    EXTRA,
+    GPU,
+    OPERATORS,
+    TABLE_IV,
+    brute_force,
+    gemm,
+    nearer,
+    one_group,
+    printed_benefit,
+    printed_moves,
+)
 from te_programs import Maker, softmax
 
 from aotc.errors import ScheduleError
 from aotc.ir.program import flops, static_shape
 from aotc.ir.schedule import Group
 from aotc.sched.choose.gensor import (
-    Policy,
+    STEPS,
+    Budget,
     Space,
     State,
     cache_multiplier,
@@ -28,11 +40,11 @@ from aotc.sched.choose.gensor import (
     vthread_benefit,
     walk,
 )
-from aotc.sched.cost.group_cost import nearer
 from aotc.sched.model.widths import group_model
 from aotc.target import get_target
 from aotc.target.base import Memory
 
+ALL = 1 << 30  # states: every walker walks
 CUBE = one_group(gemm(1024, 1024, 1024))
 
 
@@ -45,17 +57,17 @@ def test_benefits_of_the_published_example():
     (q, f), (q_new, f_new) = sizes((32, 32, 8)), sizes((64, 32, 8))
     assert q / q_new == pytest.approx(1.327, abs=5e-4)
     assert f_new / f == pytest.approx(1.833, abs=5e-4)
-    assert tile_benefit(q, q_new, f, f_new, "printed") == pytest.approx(2.43, abs=5e-3)
-    assert tile_benefit(q, q_new, f, f_new, "worded") == pytest.approx(0.72, abs=5e-3)
-    assert tile_benefit(q, q_new, f, f_new, beta=2.0) == pytest.approx((q / q_new) ** 2)
+    assert printed_benefit(q, q_new, f, f_new) == pytest.approx(2.43, abs=5e-3)
+    assert printed_benefit(q, q_new, f_new, f) == pytest.approx(0.72, abs=5e-3)
+    assert tile_benefit(q, q_new, 2.0) == pytest.approx((q / q_new) ** 2)
 
 
 def test_a_longer_slice_of_the_reduction_moves_as_much():
     (q, f), (q_new, f_new) = sizes((32, 32, 8)), sizes((32, 32, 16))
     assert q == q_new
-    assert tile_benefit(q, q_new, f, f_new, "printed") == pytest.approx(1.333, abs=5e-4)
-    assert tile_benefit(q, q_new, f, f_new, "worded") == pytest.approx(0.75)
-    assert tile_benefit(q, q_new, f, f_new) == 1.0
+    assert printed_benefit(q, q_new, f, f_new) == pytest.approx(1.333, abs=5e-4)
+    assert printed_benefit(q, q_new, f_new, f) == pytest.approx(0.75)
+    assert tile_benefit(q, q_new, 4.0) == 1.0
 
 
 def test_going_nearer_swamps_every_tile():
@@ -76,7 +88,7 @@ def test_virtual_threads():
 
 def test_keep_probability_rises_as_it_cools():
     cold = [1.0, 2.0 ** -20, 2.0 ** -30]
-    assert [keep_probability(t, printed=True) for t in cold] == pytest.approx(
+    assert [1 - keep_probability(t) for t in cold] == pytest.approx(
         [0.993, 0.127, 0.0045], abs=5e-4)
     assert [keep_probability(t) for t in cold] == pytest.approx([0.0067, 0.873, 0.9955], abs=5e-4)
     assert keep_probability(0.3) == pytest.approx(1 / (1 + exp(-0.5 * (-log(0.3) - 10))))
@@ -100,13 +112,13 @@ def test_staying_breaks_the_period_of_two():
     """Up and down moves change one rung each, so without ``stay`` only even walks return."""
     space = Space(one_group(gemm(4, 4, 4)), GPU)
     start = State(((2, 2, 2),))
-    kinds = moves(space, start, Policy(), 1.0, 0)
+    kinds = moves(space, start, 1.0, 0)
     assert {k for _, k, _ in kinds} == {"tile", "inverse", "stay", "cache"}
 
     def returns(length, allowed):
         reached = {start}
         for _ in range(length):
-            reached = {s for r in reached for w, k, s in moves(space, r, Policy(), 1.0, 0)
+            reached = {s for r in reached for w, k, s in moves(space, r, 1.0, 0)
                        if k in allowed and w > 0}
         return start in reached
 
@@ -118,7 +130,7 @@ def test_staying_breaks_the_period_of_two():
 def test_moves_that_do_not_fit_are_none():
     space = Space(CUBE, GPU)
     full = greedy(space).tiles[0]
-    for w, _, s in moves(space, State((full,)), Policy(), 4.0, 3):
+    for w, _, s in moves(space, State((full,)), 4.0, 3):
         assert w > 0 and space.fits(len(s.tiles) - 1, s.tiles[-1])
 
 
@@ -140,7 +152,7 @@ def test_within_five_percent_of_brute_force(name):
     model = one_group(OPERATORS[name])
     best = brute_force(model, GPU)
     for seed in (0, 1):
-        found = construct(model, GPU, Policy(seed=seed))
+        found = construct(model, GPU, Budget(ALL, kept=4, seed=seed))
         assert best * (1 - 1e-9) <= found.cost.seconds <= 1.05 * best
 
 
@@ -149,13 +161,28 @@ def test_five_extra_shapes():
 
 
 def test_restarts_and_descent_only_help():
-    model = one_group(OPERATORS["V1"])
-    alone, walks, done = (construct(model, GPU, p).cost.seconds for p in (
-        Policy(walkers=1, kept=0), Policy(kept=0), Policy()))
-    assert done <= walks < alone
+    model = one_group(OPERATORS["C2"])
+    grown, walked = (construct(model, GPU, Budget(states)) for states in (0, ALL))
+    assert walked.cost.seconds < 0.95 * grown.cost.seconds
     space = Space(model, GPU)
     end = descend(space, greedy(space))
-    assert descend(space, end) == end
+    assert space.score(end) <= space.score(greedy(space)) and descend(space, end) == end
+
+
+def test_walks_begin_as_long_as_the_budget_of_states_lasts():
+    model = one_group(OPERATORS["V1"])
+    alone, some, all_of_them = (construct(model, GPU, Budget(n)).states for n in (0, 1000, ALL))
+    assert alone < 1000 <= some < all_of_them
+
+
+def test_a_walk_finds_better_tiles_for_blocks_of_threads():
+    """The ladder of 617 channels has two rungs: growth takes one of them whole at once."""
+    machine = get_target("cuda:sm_90").machine
+    budget = Budget(machine.tuning.walk_states)
+    model = one_group(OPERATORS["P3"])
+    grown, walked = (construct(model, machine, b, depth=machine.depth, strict=False).cost.seconds
+                     for b in (Budget(), budget))
+    assert budget.states and walked < grown / 1.5
 
 
 def test_the_literal_walk_leaves_the_first_level_at_once():
@@ -164,17 +191,24 @@ def test_the_literal_walk_leaves_the_first_level_at_once():
     space = Space(model, GPU)
     best = construct(model, GPU).cost.seconds
 
-    def typical(policy):
-        return median(space.score(list(walk(space, policy, Random(i)))[-1])[0]
-                      for i in range(20)) / best
+    def literal(rng):
+        state, t = State((space.least,)), 0
+        for _ in range(STEPS):
+            options = printed_moves(space, state, t)
+            _, new = options[pick([w for w, _ in options], rng.random())]
+            t = 0 if len(new.tiles) > len(state.tiles) else t + 1
+            state = new
+        return state
 
-    literal, repaired = (typical(p) for p in (Policy("printed", "printed"), Policy()))
-    assert literal > 10 and repaired < 2
+    def typical(last):
+        return median(space.score(last(Random(i)))[0] for i in range(20)) / best
+
+    assert typical(literal) > 10 and typical(lambda rng: walk(space, rng)[-1]) < 2
 
 
 def test_the_same_seed_gives_the_same_state():
     model = one_group(gemm(500, 96, 384))
-    assert construct(model, GPU, Policy(seed=4)) == construct(model, GPU, Policy(seed=4))
+    assert construct(model, GPU, Budget(ALL, seed=4)) == construct(model, GPU, Budget(ALL, seed=4))
 
 
 def test_nested_levels_of_a_cpu():

@@ -7,9 +7,9 @@ probability in proportion to its benefit; moves that do not fit the level have n
 anchor's and every reduction that may be cut, so reduction splits are found with the tile; rungs
 include the multiples of the micro-kernel's rows and lanes.
 
-Walker 0 is greedy (the walk with an infinite exponent), the others are random and start again from
-scratch; the best complete states of all, by predicted seconds, are descended to a local optimum.
-The same seed gives the same state.
+Walker 0 is greedy (growth: the walk with an infinite exponent), the others are random and start
+again from scratch, as long as a budget of states lasts; the best complete states of all, by
+predicted seconds, are descended to a local optimum.  The same seed gives the same state.
 """
 
 from bisect import bisect_right
@@ -35,7 +35,6 @@ from aotc.sched.cost.group_cost import (
     kept_bytes,
     launch_seconds,
     level_seconds,
-    nearer,
     scratch_seconds,
     together,
     work_item,
@@ -44,22 +43,19 @@ from aotc.sched.model.tile_model import GroupModel, Widths
 from aotc.target.base import Machine
 
 MAX_VTHREADS = 8
-COOLING = 100  # halvings of the temperature from 1 to the end of a walk
+STEPS = 100  # of a walk; each halves the temperature
 
 
 @dataclass(frozen=True)
-class Policy:
-    """How a walk chooses.  tile: ``traffic`` ((Q/Q')^beta with beta rising from 1 to 4), ``worded``
-    or ``printed`` (the two readings of the published benefit); cache: ``gated`` or ``printed``.
-    steps: moves of one walk; walkers: walks, greedy included; kept: states of all walks that are
-    descended (0: the best one as it is)."""
+class Budget:
+    """states: that may have been looked at before a random walk begins (0: growth alone); walkers:
+    walks at most, growth included; kept: states of all walks that are descended; seed: of the
+    walks."""
 
-    tile: str = "traffic"
-    cache: str = "gated"
-    steps: int = 100
+    states: int = 0
     walkers: int = 12
+    kept: int = 2
     seed: int = 0
-    kept: int = 4
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class State:
 
 @dataclass(frozen=True)
 class Construction:
-    """The chosen state, its Cost, the walker that found it and how many states were costed."""
+    """The chosen state, its Cost, the walker that found it and how many states were looked at."""
 
     state: State
     cost: Cost
@@ -82,14 +78,9 @@ class Construction:
 
 # ---------------------------------------------------------------- benefits and probabilities
 
-def tile_benefit(q: float, q_new: float, f: float, f_new: float, kind: str = "traffic",
-                 beta: float = 1.0) -> float:
-    """Benefit of a tile move from its traffic (bytes into the level, before and after) and its
-    footprint."""
-    if kind == "printed":
-        return q / q_new * (f_new / f)
-    if kind == "worded":
-        return q * f / (q_new * f_new)
+def tile_benefit(q: float, q_new: float, beta: float) -> float:
+    """Benefit of a tile move from its traffic: bytes into the level, before and after.  beta: from
+    1 to 4 while a walk cools."""
     return (q / q_new) ** beta
 
 
@@ -103,11 +94,10 @@ def cache_multiplier(t: int) -> float:
     return 3.0 / (1.0 + exp(-(log(5.0) / 10.0) * (t - 10)))
 
 
-def keep_probability(temperature: float, printed: bool = False) -> float:
-    """Probability that a walk at this temperature records its state; the printed form keeps the
-    early states instead of the late ones."""
-    rising = 1.0 / (1.0 + exp(-0.5 * (-log(temperature) - 10.0)))
-    return 1.0 - rising if printed else rising
+def keep_probability(temperature: float) -> float:
+    """Probability that a walk at this temperature records its state: late ones rather than early
+    ones."""
+    return 1.0 / (1.0 + exp(-0.5 * (-log(temperature) - 10.0)))
 
 
 def pick(weights: Sequence[float], point: float) -> int:
@@ -155,6 +145,7 @@ class Space:
         self.item = work_item(machine, self.depth)
         self.kept = kept_bytes(model, free, self.depth)
         self.tiles: dict[tuple[int, Widths], tuple[int, int]] = {}
+        self.looked = 0  # states that were asked for, those known among them
         self.items: dict[Widths, tuple[float, float, float, float]] = {}
         self.least = tuple(rungs[0] for rungs in self.rungs)
         inner = machine.memories[1:self.depth + 1]
@@ -168,6 +159,7 @@ class Space:
 
     def measure(self, number: int, tile: Widths) -> tuple[int, int]:
         """(traffic, footprint) of a tile in level ``number`` + 1."""
+        self.looked += 1
         found = self.tiles.get((number, tile))
         if found is None:
             free = self.free[number] if number < len(self.free) else frozenset()
@@ -223,8 +215,7 @@ class Space:
                 yield tile[:a] + (rungs[i - 1],) + tile[a + 1:], False
 
 
-def moves(space: Space, state: State, policy: Policy, beta: float,
-          t: int) -> list[tuple[float, str, State]]:
+def moves(space: Space, state: State, beta: float, t: int) -> list[tuple[float, str, State]]:
     """[(weight, kind, State)] of every move from a state; ``t``: steps since entering the level.
     ``cache`` from the last level is no move: the walk ends there."""
     number = len(state.tiles) - 1
@@ -234,19 +225,14 @@ def moves(space: Space, state: State, policy: Policy, beta: float,
     for new, up in space.neighbours(tile, outer):
         q_new, f_new = space.measure(number, new)
         if f_new * state.vthreads <= space.room(number):
-            out.append((tile_benefit(q, q_new, f, f_new, policy.tile, beta),
-                        "tile" if up else "inverse",
+            out.append((tile_benefit(q, q_new, beta), "tile" if up else "inverse",
                         State(state.tiles[:-1] + (new,), state.vthreads)))
     mean = sum(w for w, _, _ in out) / len(out) if out else 1.0
     out.append((mean / 4, "stay", state))
     if number + 1 < space.depth:
         start = State(state.tiles + (space.least,), state.vthreads)
-        if policy.cache == "gated":
-            weight = cache_multiplier(t) * mean * (f / space.room(number)) ** 2
-        else:
-            low, high = space.machine.memories[number:number + 2]
-            weight = cache_multiplier(t) * nearer(f, low, high)
-        out.append((weight, "cache", start))
+        gate = (f / space.room(number)) ** 2
+        out.append((cache_multiplier(t) * mean * gate, "cache", start))
         return out
     banks, width = space.machine.memories[number].banks, tile[space.model.rank - 1]
     for v in (1, 2, 4, MAX_VTHREADS) if banks else ():
@@ -258,26 +244,27 @@ def moves(space: Space, state: State, policy: Policy, beta: float,
 
 # ---------------------------------------------------------------- walks
 
-def construct(model: GroupModel, machine: Machine, policy: Policy = Policy(),
+def construct(model: GroupModel, machine: Machine, budget: Budget = Budget(),
               **how: Any) -> Construction:
     """Construction of a group on a machine; keywords as for ``Space``.  ScheduleError if not even
     tiles of one element fit."""
     space = Space(model, machine, **how)
     found = {greedy(space): 0}
-    for walker in range(1, policy.walkers):
-        for state in walk(space, policy, Random(f"{policy.seed}/{walker}")):
+    for walker in range(1, budget.walkers):
+        if space.looked >= budget.states:
+            break
+        for state in walk(space, Random(f"{budget.seed}/{walker}")):
             found.setdefault(state, walker)
     first: dict[Widths, State] = {}  # per tile of the first level: those descended differ
     for state in sorted(found, key=space.score):
         first.setdefault(state.tiles[0], state)
-    best = list(first.values())[:max(1, policy.kept)]
-    ends = {descend(space, _recombined(space, s)) if policy.kept else s: found[s]
-            for s in reversed(best)}
+    best = list(first.values())[:budget.kept]
+    ends = {descend(space, _recombined(space, s)): found[s] for s in reversed(best)}
     state = min(ends, key=space.score)
     walker = ends[state]
-    if policy.kept:  # the descents have measured more inner tiles
-        state = descend(space, _recombined(space, state))
-    return Construction(state, space.cost(state), walker, len(space.tiles))
+    # the descents have measured more inner tiles
+    state = descend(space, _recombined(space, state))
+    return Construction(state, space.cost(state), walker, space.looked)
 
 
 def _recombined(space, state):
@@ -317,12 +304,12 @@ def grown(space: Space, number: int, tile: Widths, outer: Widths, idle: bool = F
         tile = min(better)[1]
 
 
-def walk(space: Space, policy: Policy, rng: Random) -> list[State]:
+def walk(space: Space, rng: Random) -> list[State]:
     """States that one random walk records: the complete ones it kept, and its last."""
     state, t, found = State((space.least,)), 0, []
-    for step in range(policy.steps):
-        temperature = 2.0 ** (-COOLING * step / policy.steps)
-        options = moves(space, state, policy, 1.0 + 3.0 * step / policy.steps, t)
+    for step in range(STEPS):
+        temperature = 2.0 ** -step
+        options = moves(space, state, 1.0 + 3.0 * step / STEPS, t)
         _, kind, state = options[pick([w for w, _, _ in options], rng.random())]
         t = 0 if kind == "cache" else t + 1
         if len(state.tiles) == space.depth and rng.random() < keep_probability(temperature):
@@ -385,6 +372,6 @@ def _swapped(space, tile, outer):
                 yield tuple(new)
 
 
-__all__ = ["Construction", "Policy", "Space", "State", "cache_multiplier",
+__all__ = ["Budget", "Construction", "Space", "State", "cache_multiplier",
            "construct", "descend", "greedy", "grown", "keep_probability", "ladder", "moves", "pick",
            "tile_benefit", "vthread_benefit", "walk"]

@@ -177,11 +177,6 @@ def level_seconds(model: GroupModel, machine: Machine, number: int, tile: Widths
     return moved * bank_passes(width, source.banks, vthreads) / memory_rate(machine, source)
 
 
-def nearer(moved: float, low: Memory, high: Memory) -> float:
-    """Time of one exchange of ``moved`` bytes with a memory over that with the one inside it."""
-    return (low.latency + moved / low.bandwidth) / (high.latency + moved / high.bandwidth)
-
-
 def fetches(machine: Machine, number: int) -> bool:
     """True if what is stored must first come from ``machine.memories[number]``: the next one is a
     worker's own cache, which takes whole lines in and has given away what was there."""
@@ -317,5 +312,5 @@ def resident(program: Program, machine: Machine,
 
 __all__ = ["Aligned", "Cost", "Level", "Steps", "at_hand", "bank_passes", "compute_seconds",
            "cut_utilisation", "fetches", "fork_join_seconds", "group_cost", "home", "kept_bytes",
-           "launch_seconds", "level_seconds", "memory_rate", "nearer", "needed_work", "padding",
+           "launch_seconds", "level_seconds", "memory_rate", "needed_work", "padding",
            "pressure_seconds", "resident", "scratch_seconds", "together", "work_item"]

@@ -19,7 +19,7 @@ from aotc.passes.winograd import staged
 from aotc.sched.accelerator.kernels import fitted_tile
 from aotc.sched.choose.across import lanes_across
 from aotc.sched.choose.connect import connect
-from aotc.sched.choose.gensor import Policy, Space, construct, grown
+from aotc.sched.choose.gensor import Budget, Space, construct, grown
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.runs import NamedRun, best_run, with_run
 from aotc.sched.choose.slices import streamed_fold
@@ -45,7 +45,7 @@ MAX_STAGES = 64  # of one group: bounds generated code and deciding time
 class Verdict:
     """What is known of a group: predicted seconds, tile of its anchor, level of its scratch, why;
     ``legal`` False: it cannot be a kernel.  run: ((axis, extent), numbers of the stages that
-    slide) or ()."""
+    slide) or ().  states: that were looked at for the tile."""
 
     legal: bool
     seconds: float = float("inf")
@@ -54,6 +54,7 @@ class Verdict:
     memory_bytes: int = 0
     why: str = ""
     run: NamedRun | None = None
+    states: int = 0
 
 
 class Judge:
@@ -154,9 +155,9 @@ class Judge:
         connect = {b: lv if lv == REGISTER else v.level for b, lv in group.connect.items()}
         if all(lv == REGISTER for lv in connect.values()):
             return group
-        tile = dict(v.tile)
+        tile, why = dict(v.tile), f"{v.why}; tile of {v.states} states"
         return with_run(self.program, replace(group, connect=connect, tile=tile,
-                                              parallel=tuple(tile), why=v.why), v.run)
+                                              parallel=tuple(tile), why=why), v.run)
 
     def signature(self, group: Group) -> int:
         """The number of what decides a verdict, without names of buffers: equal layers have equal
@@ -225,11 +226,13 @@ class Judge:
         machine = self.target.machine
         fixed, grains, aligned = self._shape(stages, model)
         several = len(stages) > 1
+        # what one stage alone is cut into others decide: its seconds are asked, no walk is worth it
+        walked = self.target.tuning.walk_states if several else 0
         if several:
             fixed |= lanes_across(self.program, self.target, group, stages[model.anchor], layouts)
 
         def constructed(fixed):
-            return construct(model, machine, Policy(walkers=1, kept=1), depth=machine.depth,
+            return construct(model, machine, Budget(walked), depth=machine.depth,
                              fixed=fixed, grains=grains, strict=several, aligned=aligned,
                              free=self.free)
 
@@ -260,7 +263,7 @@ class Judge:
         choices = [] if run is None or run.cost.seconds >= cost.seconds else [along(run)]
         for result in map(bounded, [*choices, plain]):
             if result.legal and self._accepted(group, layouts, result):
-                return result
+                return replace(result, states=found.states)
         return Verdict(False, why="check_schedule refuses it")
 
     def _bounded(self, group, model, verdict, grains, whole, aligned, outer):
