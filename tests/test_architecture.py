@@ -239,16 +239,13 @@ NUMBERS = {
     "sched/judge/judge.py": {"MAX_STAGES": BOUND}, "sched/within.py": {"SMALL": BOUND},
     "sched/accelerator/kernels/unit_choice.py": {"PACKED_PART": POLICY},
     "sched/dynamic/choose.py": {
-        **dict.fromkeys(("GAIN", "LOST", "ENDS", "OTHERS"), "what variants must save"),
-        "MOST": POLICY, "LEAST": POLICY},
-    "sched/dynamic/mixed_parts.py": {"ASKED": BOUND}, "sched/asking/row_ends.py": {"CALLS": BOUND},
-    "sched/dynamic/group_tiles.py": {"TRIED": TRIES, "ASKED": BOUND, "NOTICED": BOUND},
+        **dict.fromkeys(("GAIN", "LOST", "WORSE", "DOUBT"), "what a variant must save"),
+        "MOST": POLICY},
+    "sched/asking/row_ends.py": {"CALLS": BOUND},
     "sched/asking/call_tiles.py": dict.fromkeys(
         ("ASKED", "EASY", "IDLE", "MORE", "PARTS"), TRIES),
-    "sched/dynamic/tree.py": {"WITHIN": "of the best of a call", "MOST_LEAVES": BOUND},
     "sched/model/typical_calls.py": dict.fromkeys(
         ("POINTS", "FEW", "SPLIT", "SPLIT_AGAIN", "BETWEEN"), BOUND),
-    "sched/asking/vote.py": {"ALPHA": "how much size counts (DietCode)", "MOST_VOTES": BOUND},
     "sched/accelerator/instances/residence.py": {"ROUNDS": BOUND},
     "sched/accelerator/instances/binding.py": {"FACTORS": TRIES},
     "sched/accelerator/instances/decide_instances.py": dict.fromkeys(
@@ -280,7 +277,7 @@ NUMBERS = {
     "sched/model/tile_model.py": {"RAGGED": BOUND},
     "sched/rows/transforms.py": {"MAX_SIDE": BOUND, "MAX_TERMS": BOUND},
     "sched/model/widths.py": {"WHOLE": BOUND, "PRODUCT": "of any machine: a product and a sum"},
-    "sched/shape_variants.py": {"MOST_PIECES": BOUND},
+    "sched/shape_variants.py": {"ALPHA": "how much size counts (DietCode)", "MOST_PIECES": BOUND},
     "emit/bundle/kits.py": {"KITS": FORMAT},
     "emit/bundle/render.py": {"COST_BYTES": FORMAT, "MOST_BYTES": BOUND, "SHOWN": FORMAT},
     "emit/bundle/weights.py": dict.fromkeys(

@@ -50,7 +50,7 @@ ONLY = {
     "google": {"frontend"},
     "jinja2": {"emit"},
     "cffi": {"runtime"},
-    "sklearn": {"sched", "tuner"},
+    "sklearn": {"tuner"},
     "onnxruntime": {"tools"},
     "openvino": {"tools"},
     "ncnn": {"tools"},

@@ -15,6 +15,7 @@ from aotc.passes.rewrites import apply_rewrites, forget_rewritten
 from aotc.sched.within import within
 from aotc.target.base import Target
 
+ALPHA = 0.05  # how much size counts against performance: p * size ** -ALPHA (DietCode)
 MOST_PIECES = 1 << 14  # of the box of all extents, cut along the ends of variants
 # (Program, Target, {constant: Layout} that are settled) -> Schedule
 Decide = Callable[[Program, Target, Mapping[str, Layout]], Schedule]

@@ -111,7 +111,8 @@ def _variants(work: Work, as_json: bool) -> str:
     rows, found = variant_rows(work.plans), work.found
     if as_json:
         return json.dumps(rows if found is None else {"variants": rows, "chosen": {
-            **plain(replace(found, candidates=())), "candidates": found.labels,
+            "calls": plain(found.calls), "seconds": found.seconds, "leaves": plain(found.leaves),
+            "candidates": found.labels,
             "loss": [found.loss(when) for when, _ in found.leaves]}}, indent=1)
     return "\n".join([*map(_variant_line, rows), *([] if found is None else ["", str(found)])])
 

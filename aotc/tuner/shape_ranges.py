@@ -1,10 +1,10 @@
 """``tune --variants auto``: what the work items of candidates reach is measured once per group,
-in full waves, and the vote is held again with it (DietCode's ``f_local``).
+in full waves, and it is chosen again with it (DietCode's ``f_local``).
 
-    measure    every candidate that serves some calls best, or nearly so, at the largest call,
-               kernel by kernel
+    measure    what was decided for all calls and for the smallest, at the largest call, kernel by
+               kernel
     price      other calls by prediction, times what was measured there by what was predicted there
-    vote       as without measuring (sched/dynamic/choose.py)
+    choose     parts of the one and the other as without measuring (sched/dynamic/choose.py)
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -24,7 +24,6 @@ from aotc.tuner.measure.measure_worker import typical
 from aotc.tuner.measure.whole_model import TICK, Checker
 
 SECONDS = 0.5  # CPU time of measuring, for every candidate
-ALIKE = 1.01  # of the least predicted time: what candidates differ by that are both worth measuring
 
 
 def measured_ranges(work: Work, checker: Checker, say: Callable[[str], object],
@@ -47,31 +46,22 @@ def _local(work: Work, found: Ranges, checker: Checker, say: Callable[[str], obj
     extents = max((c.extents for c in found.calls), key=lambda e: prod(e.values()))
     checker.feeds = random_inputs(work.program, extents)
     prices, local = Prices(work.program, work.target), dict[Hashable, float]()
-    for number in dict.fromkeys((*found.selection.kept, *_best(found))):
-        candidate = found.candidates[number]
+    made = zip(found.labels, (found.candidates[0].schedule, found.small))
+    for label, schedule in {s.hash: (label, s) for label, s in made}.values():
         if local and not in_time():
-            say(f"not measured for want of time: {candidate.label}")
+            say(f"not measured for want of time: {label}")
             continue
-        say(f"measuring what was decided for {candidate.label}")
+        say(f"measuring what was decided for {label}")
         try:
-            calls = checker.times([candidate.schedule], SECONDS)["kernels"][0]
+            calls = checker.times([schedule], SECONDS)["kernels"][0]
         except AotcError as err:
-            say(f"without {candidate.label}: {err}")
+            say(f"without {label}: {err}")
             continue
-        for group, seconds in zip(candidate.schedule.groups, typical(calls)):
-            predicted = prices.group(candidate.schedule, group, extents)
+        for group, seconds in zip(schedule.groups, typical(calls)):
+            predicted = prices.group(schedule, group, extents)
             local.setdefault(code_of(group), max(seconds, TICK) / max(predicted, TICK))
-        checker.forget([candidate.schedule])
+        checker.forget([schedule])
     return local
-
-
-def _best(found: Ranges) -> list[int]:
-    """The candidates that serve some calls best, or so nearly that predictions do not tell them
-    apart; one of each Schedule, best ones first."""
-    least = [min(times) for times in zip(*found.seconds)]
-    near = [min(s / t for s, t in zip(row, least)) for row in found.seconds]
-    first = {c.schedule.hash: n for n, c in reversed(list(enumerate(found.candidates)))}
-    return sorted((n for n in first.values() if near[n] <= ALIKE), key=lambda n: (near[n], n))
 
 
 __all__ = ["measured_ranges"]

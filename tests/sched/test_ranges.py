@@ -1,4 +1,4 @@
-"""Variants found by cost: calls spread over ranges, regimes, the tree, and what is decided."""
+"""Variants found by cost: calls spread over ranges, small ones, their box, and what is decided."""
 
 import json
 
@@ -16,13 +16,13 @@ from aotc.pipeline import run_pipeline
 from aotc.runtime.status import ShapeError
 from aotc.sched import decide
 from aotc.sched.dynamic.choose import decide_ranges
-from aotc.sched.dynamic.tree import WITHIN, learn, pick
+from aotc.sched.dynamic.small_calls import lowest_box, pick
 from aotc.sched.model.typical_calls import (
     Call,
     ladder,
     observed_calls,
     read_samples,
-    regimes,
+    small_regime,
     spread_calls,
     usual_extents,
 )
@@ -48,12 +48,11 @@ def test_calls_keep_to_the_checks():
     assert found and all(c.extents["m"] >= c.extents["n"] for c in found)
 
 
-def test_regimes_cut_the_widest_ranges_together():
-    assert regimes(program(Sym("n", 3, 8))) == ()
-    found = regimes(program(Sym("b", 1, 2), Sym("n", 1, 512)))
-    assert found == ({"n": (1, 8)}, {"n": (9, 64)}, {"n": (65, 512)})
-    images = regimes(program(Sym("h", 100, 400), Sym("w", 100, 400)))
-    assert images == ({"h": (100, 200), "w": (100, 200)}, {"h": (201, 400), "w": (201, 400)})
+def test_small_extents_of_the_widest_ranges_go_together():
+    assert small_regime(program(Sym("n", 3, 8))) is None
+    assert small_regime(program(Sym("b", 1, 2), Sym("n", 1, 512))) == {"n": (1, 8)}
+    images = program(Sym("h", 100, 400), Sym("w", 100, 400))
+    assert small_regime(images) == {"h": (100, 200), "w": (100, 200)}
 
 
 def test_observed_calls(tmp_path):
@@ -75,14 +74,25 @@ def test_observed_calls_that_no_call_can_be():
         observed_calls(p, [({"n": 3}, 1.0)])
 
 
-def test_the_tree_picks_what_serves_every_call():
+def test_the_box_holds_what_gains_from_the_least_extents_up():
     p = program(Sym("a", 1, 64), Sym("b", 1, 64))
-    calls = spread_calls(p)
-    best = [int(c.extents["a"] >= 8 and c.extents["b"] >= 8) for c in calls]
-    leaves = learn(p, calls, best, lambda v, i: 1.0 if v == best[i] else 0.5)
-    assert [pick(leaves, c) for c in calls] == best
-    one = learn(p, calls, best, lambda v, i: 1.0 if v == best[i] else WITHIN)
-    assert len(one) == 1 and one[0][0] == {}
+    calls = spread_calls(p)  # 1, 3, 8, 23, 64 of both
+
+    def box(gain, least=-0.02):
+        return lowest_box(p, calls, [gain(c.extents["a"], c.extents["b"]) for c in calls], least)
+
+    small = box(lambda a, b: 0.3 if a <= 8 and b <= 3 else -0.5)
+    assert small == {"a": (1, 15), "b": (1, 5)}  # halfway to 23, to 8
+    leaves = (small, 1), ({}, 0)
+    assert [pick(leaves, c) for c in calls] == [
+        int(c.extents["a"] <= 8 and c.extents["b"] <= 3) for c in calls]
+    assert box(lambda a, b: 0.3) == {} and box(lambda a, b: -0.3) is None
+    assert box(lambda a, b: 0.0) is None
+    # a call between that loses too much ends it, one that loses little does not
+    hole = [0.3, -0.1, 0.3, -0.5, -0.5]
+    one = program(Sym("a", 1, 64))
+    along = [Call({"a": n}) for n in (1, 3, 8, 23, 64)]
+    assert lowest_box(one, along, hole, -0.02) == {"a": (1, 2)}
 
 
 def mlp():
@@ -98,7 +108,7 @@ def test_a_table_of_every_candidate_and_call():
                                 stop_after="inline"))
     target = get_target("x86-64-v3")
     schedule, found = decide_ranges(work.program, target, lambda p, t, x: decide(p, t, layouts=x))
-    assert found.labels[:6] == ("all calls", "n 1..8", "n 9..64", "n 65..512", "n 1", "n 512")
+    assert found.labels == ("all calls", "n 1")
     assert len(found.seconds) == len(found.labels) and len(found.calls) == 9
     assert all(s > 0 for row in found.seconds for s in row)
     least, most = found.seconds[0][0], found.seconds[0][-1]

@@ -19,7 +19,6 @@ from math import prod
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
-from aotc.sched.asking.vote import ALPHA
 from aotc.sched.check.choices import choices_of
 from aotc.sched.cost.decided import aligned_products
 from aotc.sched.cost.predict import as_decided, ends_unknown, in_registers
@@ -27,6 +26,7 @@ from aotc.sched.model.size import row_tails
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.typical_calls import spread_calls
 from aotc.sched.model.widths import group_model
+from aotc.sched.shape_variants import ALPHA
 from aotc.sched.within import within
 from aotc.target.base import Target
 

@@ -17,7 +17,7 @@ POINTS = {1: 9, 2: 5, 3: 3}  # values of each symbol, by how many symbols there 
 SHARE = "share"  # of a call that was seen: how often, beside the others
 FEW = 2  # of each of more symbols
 BETWEEN = 24  # calls between the others, at most
-SPLIT, SPLIT_AGAIN = 4, 64  # ranges of so large a factor are cut in two, in three
+SPLIT, SPLIT_AGAIN = 4, 64  # of so large a factor a range has a small half, a third
 
 
 @dataclass(frozen=True)
@@ -152,31 +152,26 @@ def usual_extents(program: Program, calls: Sequence[Call]) -> dict[str, int]:
     return out
 
 
-def regimes(program: Program) -> tuple[When, ...]:
-    """Boxes of extents that may want Schedules of their own: the symbols of the largest range, by
-    its factor, small, middling or large together.  What lies in a buffer that grows may be long or
-    short in any of them, and calls that put one entry into it are a box of their own."""
+def small_regime(program: Program) -> When | None:
+    """The extents that may want a Schedule of their own: the small ones of those symbols whose
+    range is largest, by its factor, together; where buffers grow, calls that put one entry into
+    one.  What lies there may be long or short.  None: no range is wide."""
     grown = {n.name for a in program.aliases for n in walk(a.kept + program.shape(a.past)[a.axis])
              if isinstance(n, Sym)}
     new = {simplify(a.filled - a.kept) for a in program.aliases}
     single: When = {s.name: (1, 1) for s in program.syms if s in new and s.lo <= 1}
-    free = [s for s in program.syms if s.name not in grown]
-    return (single,) * bool(single) + _by_size(free)
+    return single or _small_extents([s for s in program.syms if s.name not in grown])
 
 
-def _by_size(syms: Sequence[Sym]) -> tuple[When, ...]:
+def _small_extents(syms: Sequence[Sym]) -> When | None:
     factor = {s.name: max(s.reach, 1) / max(s.lo, 1) for s in syms}
     largest = max(factor.values(), default=1.0)
     if largest < SPLIT:
-        return ()
+        return None
     count = 3 if largest >= SPLIT_AGAIN else 2
-    cut = [s for s in syms if factor[s.name] ** 2 >= largest]
-    ends = {s.name: [ladder(s, count + 1)[i] for i in range(count + 1)] for s in cut
-            if len(ladder(s, count + 1)) == count + 1}
-    last = {s.name: s.hi for s in syms}
-    return tuple({n: (e[i] + (i > 0), last[n] if i == count - 1 else e[i + 1])
-                  for n, e in ends.items()} for i in range(count)) if ends else ()
+    ends = {s.name: ladder(s, count + 1) for s in syms if factor[s.name] ** 2 >= largest}
+    return {n: (e[0], e[1]) for n, e in ends.items() if len(e) == count + 1} or None
 
 
 __all__ = ["Call", "allowed", "calls_between", "ladder", "observed_calls", "read_samples",
-           "regimes", "spread_calls", "usual_extents"]
+           "small_regime", "spread_calls", "usual_extents"]

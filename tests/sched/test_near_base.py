@@ -1,4 +1,4 @@
-"""Schedules with the best parts of several: forms differ from layer to layer."""
+"""A Schedule for some calls beside that for all: forms differ from layer to layer."""
 
 from dataclasses import replace
 
@@ -7,38 +7,11 @@ import pytest
 from tuner_models import convolutions, scheduled
 
 from aotc.sched import check_schedule, decide
-from aotc.sched.asking.vote import ALPHA
 from aotc.sched.cost.predict import Prices
-from aotc.sched.dynamic.mixed_parts import Source, mixed_for, near_base
+from aotc.sched.dynamic.near_base import near_base
 from aotc.sched.dynamic.text_size import text_bytes
 from aotc.sched.model.typical_calls import Call
-
-
-class Told(Prices):
-    """Seconds as ``fast`` says: of forms by the call and the layer."""
-
-    fast: dict[int, set[str]]
-
-    def by_workers(self, schedule, group, extents):
-        form = any(r[1] in group.computes for r in schedule.rewrites)
-        layer = next((o for o in self.layers if o in group.computes), "")
-        return (1.0 if form == (layer in self.fast[extents["call"]]) else 2.0,)
-
-
-def test_forms_differ_from_layer_to_layer():
-    work = scheduled(convolutions(size=14, channels=32, layers=3), "x86-64-v4")
-    direct, forms = (decide(work.program, work.target, winograd=w) for w in ("off", 2))
-    layers = [r[1] for r in forms.rewrites if r[0] == "winograd"]
-    assert len(layers) > 1
-    prices = Told(work.program, work.target)
-    prices.layers, prices.fast = layers, {0: {layers[1]}, 1: set(layers)}
-    sources = [Source(direct, 0.0), Source(forms, 0.1)]
-    found = mixed_for(prices, sources, [Call({"call": 0})])
-    assert [r[1] for r in found.schedule.rewrites] == layers[1:2]
-    assert check_schedule(prices.rewritten(found.schedule), found.schedule, work.target) == []
-    assert 0 < found.doubt < 0.1
-    alike = [Source(direct, 0.0), Source(forms, 0.0)]
-    assert mixed_for(prices, alike, [Call({"call": 1})]) is None  # one has the best of all
+from aotc.sched.shape_variants import ALPHA
 
 
 class Saving(Prices):
@@ -66,10 +39,11 @@ def test_a_part_that_saves_less_than_its_size_is_worth():
     code = ALPHA * len(base.groups) * written  # groups take a second each
     both = code + ALPHA * len(base.groups) * grown
     prices.less = dict(zip(layers, (code[0] / 2, (code[1] + both[1]) / 2, 1.1 * both[2])))
-    near = near_base(prices, base, Source(forms, 0.0), [Call({})])
-    assert len(layers) == 3 and [r[1] for r in near.schedule.rewrites] == layers[2:]
-    assert check_schedule(prices.rewritten(near.schedule), near.schedule, work.target) == []
-    others = [g.computes for g in near.schedule.groups if layers[2] not in g.computes]
+    near, doubt = near_base(prices, base, forms, 0.0, Call({}))
+    assert len(layers) == 3 and [r[1] for r in near.rewrites] == layers[2:] and doubt == 0
+    assert 0 < near_base(prices, base, forms, 0.01, Call({}))[1] < 0.01  # of one form alone
+    assert check_schedule(prices.rewritten(near), near, work.target) == []
+    others = [g.computes for g in near.groups if layers[2] not in g.computes]
     assert others == [g.computes for g in base.groups if layers[2] not in g.computes]
 
 

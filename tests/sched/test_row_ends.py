@@ -1,4 +1,4 @@
-"""What ranges of extents are decided by: last rows, narrow rows, other tiles of a group."""
+"""What ranges of extents are decided by: last rows, narrow rows, the size of code."""
 
 from dataclasses import replace
 
@@ -8,15 +8,13 @@ from edits import with_tables
 from te_programs import Maker, matmul
 
 from aotc.ir.expr import Sym
-from aotc.ir.schedule import Variant, code_of
+from aotc.ir.schedule import Variant
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
-from aotc.sched import check_schedule, decide
+from aotc.sched import decide
 from aotc.sched.cost.group_cost import Aligned
 from aotc.sched.cost.predict import Prices, tails_of
-from aotc.sched.dynamic.group_tiles import tile_candidates
 from aotc.sched.dynamic.text_size import text_bytes
-from aotc.sched.model.typical_calls import spread_calls
 from aotc.sched.shape_variants import parts
 from aotc.target import get_target
 from benchmarks.exported.build import Writer
@@ -88,20 +86,6 @@ def test_narrow_rows_are_as_fast_as_they_are():
         prices = Prices(work.program, work.target)
         compute.append(prices.call(work.schedule, {"n": 1024}))
     assert compute[1] < compute[0] * 1.2 / work.target.tuning.narrow_rate + 1e-4
-
-
-def test_tiles_are_varied_around_the_decided_one():
-    program = product(64, 96, 1, 2000)
-    schedule, prices, calls = decide(program, V3), Prices(program, V3), spread_calls(program)
-    group, = schedule.groups
-    seconds = [prices.call(schedule, c.extents) for c in calls]
-    for found in tile_candidates(prices, schedule, calls, seconds):
-        other, = found.groups
-        assert code_of(other) != code_of(group) and other.tile.keys() == group.tile.keys()
-        assert all(n // 2 <= other.tile[a] <= 2 * n for a, n in group.tile.items())
-        assert not check_schedule(program, found, V3)
-        now = [prices.call(found, c.extents) for c in calls]
-        assert any(a < b for a, b in zip(now, seconds))
 
 
 def test_leaves_of_one_candidate_have_one_program():
