@@ -255,7 +255,7 @@ NUMBERS = {
     "sched/accelerator/instances/split.py": dict.fromkeys(
         ("CORES_FIRST", "FIRST_TRIED"), TRIES),
     "sched/model/stored_sizes.py": {"ALIGN": "the alignment of every buffer"},
-    "sched/accelerator/items/copied.py": {"WHOLE": BOUND},
+    "sched/accelerator/items/item_boxes.py": {"WHOLE": BOUND},
     "sched/lowering/lower_nest.py": {"MAX_PIECES": BOUND},
     "sched/lowering/parts.py": {"TERMS": NUMERICS, "STEPS": NUMERICS, "BLOCK_STEPS": NUMERICS,
                                 "MOST_PARTS": NUMERICS},

@@ -20,12 +20,11 @@ from aotc.sched.writing.choose_writing import choose_writing
 from aotc.target.base import Target
 
 
-def complete(program: Program, schedule: Schedule, target: Target,
-             inner: bool = False) -> Schedule:
+def complete(program: Program, schedule: Schedule, target: Target) -> Schedule:
     """A hand-written Schedule with what it leaves out decided: rows, loops and layouts (all of
     them, if any stage lacks its row), tiles of groups without one, buffers if there are none, how
-    statements are written; all of a variant without groups.  inner: as of ``decide``."""
-    schedule = _kernels_completed(program, schedule, target, inner)
+    statements are written; all of a variant without groups."""
+    schedule = _kernels_completed(program, schedule, target)
     if check_schedule(program, schedule, target):
         return schedule  # the caller lists what is wrong
     return choose_writing(program, schedule, target)
@@ -33,7 +32,7 @@ def complete(program: Program, schedule: Schedule, target: Target,
 
 def _kernels_completed(program: Program, schedule: Schedule, target: Target,
                        inner: bool = False) -> Schedule:
-    """``complete`` but for how statements are written."""
+    """``complete`` but for how statements are written.  inner: as of ``decide``."""
     if schedule.variants:
         return _with_variants_completed(program, schedule, target)
     try:

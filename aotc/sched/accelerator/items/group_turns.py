@@ -111,4 +111,10 @@ def own_number(machine: Machine, g: Group, count: int) -> Array:
     return np.arange(count) - -(-cluster * count // clusters)
 
 
-__all__ = ["Ends", "item_boxes_of", "meets", "opened_touch", "own_items", "own_number"]
+def in_turn(machine: Machine, g: Group, count: int, first: int, end: int) -> Array:
+    """Which of the work items of a group a turn has; first and end 0: all of them."""
+    number = own_number(machine, g, count)
+    return (number >= first) & (number < end) if end else np.ones(count, bool)
+
+
+__all__ = ["Ends", "in_turn", "item_boxes_of", "meets", "opened_touch", "own_items", "own_number"]

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from aotc.ir.access import dim_order, layout_from_json
 from aotc.ir.expr import Axis, Const
 from aotc.ir.program import Program, static_shape
-from aotc.ir.schedule import Group
+from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import same, simplify, upper
-from aotc.sched.accelerator.items.copied import Copied
-from aotc.sched.accelerator.items.item_boxes import item_boxes
+from aotc.sched.accelerator.items.item_boxes import Copied, item_boxes
 from aotc.sched.items.open_group import Opened
 from aotc.target.base import Machine
 
@@ -71,9 +70,15 @@ def item_count(found: Touched) -> int:
     return count.value if isinstance(count, Const) else 0
 
 
+def readers_of(program: Program, schedule: Schedule, b: str) -> list[int]:
+    """Numbers of the groups that read a tensor."""
+    return [i for i, g in enumerate(schedule.groups)
+            if any(b in program.producer[c].inputs for c in g.computes)]
+
+
 def dealt(machine: Machine, group: Group) -> int:
     """Clusters that a group's work items are dealt to."""
     return group.clusters or machine.clusters
 
 
-__all__ = ["Touched", "dealt", "has_own_part", "item_count", "touched_by"]
+__all__ = ["Touched", "dealt", "has_own_part", "item_count", "readers_of", "touched_by"]

@@ -11,8 +11,8 @@ import numpy as np
 
 from aotc.ir.dtypes import Array
 from aotc.ir.program import Program, static_shape
-from aotc.ir.schedule import Group, Schedule, Slot
-from aotc.sched.accelerator.items.group_turns import item_boxes_of, opened_touch, own_number
+from aotc.ir.schedule import Schedule, Slot
+from aotc.sched.accelerator.items.group_turns import in_turn, item_boxes_of, opened_touch
 from aotc.sched.accelerator.items.own_parts import Touched, dealt
 from aotc.sched.model.stored_sizes import outermost
 from aotc.target.base import Machine, Target
@@ -96,16 +96,11 @@ def _touches(program: Program, schedule: Schedule, target: Target, b: str,
         ends = None if at is None else item_boxes_of(at, b)
         if ends is None:
             return []
-        chosen, cluster = _chosen(target.machine, g, len(ends[0]), first, end)
+        count = len(ends[0])
+        chosen = in_turn(target.machine, g, count, first, end)
+        cluster = np.arange(count) * dealt(target.machine, g) // count
         out.append(_Touch(makes, cluster[chosen], ends[0][chosen, d], ends[1][chosen, d]))
     return out
-
-
-def _chosen(machine: Machine, g: Group, count: int, first: int, end: int) -> tuple[Array, Array]:
-    """(the work items of a turn, the cluster of every work item)."""
-    number = own_number(machine, g, count)
-    chosen = (number >= first) & (number < end) if end else np.ones(count, bool)
-    return chosen, np.arange(count) * dealt(machine, g) // count
 
 
 def _keeps(touches: list[_Touch], ring: int, clusters: int) -> bool:

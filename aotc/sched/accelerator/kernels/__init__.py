@@ -7,14 +7,16 @@ Imports of ``sched``: model, rows, memory, cost, items, accelerator.clock, accel
 
 from aotc.sched.accelerator.items.unit_operands import sum_elements, tap_step, unit_rows
 from aotc.sched.accelerator.kernels.copy_choice import choose_copies
-from aotc.sched.accelerator.kernels.copy_faults import copy_faults
-from aotc.sched.accelerator.kernels.fitted import fitted_tile
+from aotc.sched.accelerator.kernels.copy_faults import (
+    copy_faults,
+    unit_faults,
+    unit_slice_faults,
+)
+from aotc.sched.accelerator.kernels.fitted import copied_tile, fitted_tile
 from aotc.sched.accelerator.kernels.lower_copies import place_copies
 from aotc.sched.accelerator.kernels.lower_engines import engines
 from aotc.sched.accelerator.kernels.store_faults import store_faults
 from aotc.sched.accelerator.kernels.unit_choice import unit_choice
-from aotc.sched.accelerator.kernels.unit_faults import unit_faults, unit_slice_faults
-from aotc.sched.accelerator.kernels.unit_tile import copied_tile
 
 __all__ = ["choose_copies", "copied_tile", "copy_faults", "engines", "fitted_tile", "place_copies",
            "store_faults", "sum_elements", "tap_step", "unit_choice", "unit_faults", "unit_rows",

@@ -23,9 +23,7 @@ def choose_copies(program: Program, target: Target, groups: Sequence[Group],
                   layouts: Mapping[str, LayoutJson]) -> tuple[Group, ...]:
     """Groups with ``copies`` filled for all that their work items touch outside of scratch, on a
     machine with engines; what a group says already stays.  layouts: of stored buffers."""
-    machine = target.machine
-    if machine.engine(machine.memory, machine.near) is None or machine.engine(
-            machine.near, machine.memory) is None:
+    if not target.machine.on_copies:
         return tuple(groups)
     return tuple(_chosen(program, target, g, Schedule(target.name, (g,), dict(layouts)))
                  for g in groups)

@@ -26,8 +26,7 @@ from aotc.ir.simplify import same, simplify
 from aotc.ir.statements import NEXT, OWN, SLOT, STEP, Body, Copy, If, Wait
 from aotc.ir.statements import Box as Place
 from aotc.ir.tile_statements import slice_start
-from aotc.sched.accelerator.items.copied import Copied
-from aotc.sched.accelerator.items.item_boxes import item_boxes, moves
+from aotc.sched.accelerator.items.item_boxes import Copied, item_boxes, moves
 from aotc.sched.accelerator.items.own_parts import dealt
 from aotc.sched.accelerator.items.unit_operands import slice_of
 from aotc.sched.items.context import Context, scratch_order, scratch_strides

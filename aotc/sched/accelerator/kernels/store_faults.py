@@ -1,19 +1,30 @@
-"""Faults of tensors that lie in the memory of a cluster or a worker."""
+"""Faults of tensors that lie in the memory of a cluster or a worker, and of the turns of groups: an
+item that is missing, or runs before what it reads is made."""
+
+from collections.abc import Mapping
 
 from aotc.errors import ScheduleError
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import upper
-from aotc.sched.accelerator.items.group_turns import has_own_item
+from aotc.sched.accelerator.items.group_turns import (
+    has_own_item,
+    in_turn,
+    item_boxes_of,
+    meets,
+    opened_touch,
+    own_items,
+    own_number,
+)
 from aotc.sched.accelerator.items.own_parts import (
     Touched,
     dealt,
     has_own_part,
     item_count,
+    readers_of,
     touched_by,
 )
 from aotc.sched.accelerator.items.rings import ring_faults, ring_size_faults
-from aotc.sched.accelerator.kernels.order_faults import order_faults
 from aotc.sched.items.open_group import opened
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.stored_sizes import part_bytes
@@ -27,7 +38,7 @@ def store_faults(program: Program, schedule: Schedule, target: Target) -> list[s
     homes = {b: s for b, s in schedule.buffers.items()
              if s.memory or s.parts != 1 or s.each or s.since or s.ring or b in program.consts}
     if not homes:
-        return order_faults(program, schedule, target)
+        return _order_faults(program, schedule, target)
     for b, s in homes.items():
         faults += _place(program, schedule, target.machine, b, s)
         faults += _since(program, schedule, b, s)
@@ -37,11 +48,8 @@ def store_faults(program: Program, schedule: Schedule, target: Target) -> list[s
                if slots.get(s.slot, s.memory) != s.memory]
     if faults:
         return faults
-    for g in schedule.groups:
-        near = {b for c in g.computes for b in program.producer[c].inputs if b in homes}
-        near |= {b for b in g.outputs if b in homes}
-        faults += _group(program, schedule, target, g, sorted(near)) if near else []
-    return faults or order_faults(program, schedule, target) or ring_faults(
+    faults = [f for g in schedule.groups for f in home_faults(program, schedule, target, g)]
+    return faults or _order_faults(program, schedule, target) or ring_faults(
         program, schedule, target)
 
 
@@ -79,8 +87,7 @@ def _place(program: Program, schedule: Schedule, machine: Machine, b: str, s: Sl
 def _since(program: Program, schedule: Schedule, b: str, s: Slot) -> list[str]:
     """A group since which a constant is copied that runs behind one that reads it."""
     names = [g.name for g in schedule.groups]
-    readers = [i for i, g in enumerate(schedule.groups) if any(
-        b in program.producer[c].inputs for c in g.computes)]
+    readers = readers_of(program, schedule, b)
     if not s.since or s.since in names and b in program.consts and readers and (
             names.index(s.since) <= readers[0]):
         return []
@@ -88,12 +95,13 @@ def _since(program: Program, schedule: Schedule, b: str, s: Slot) -> list[str]:
     return [f"buffers: {b}: since {s.since}; choose from " + (", ".join(first) or "no group")]
 
 
-def _group(program: Program, schedule: Schedule, target: Target, g: Group,
-           near: list[str]) -> list[str]:
-    """Faults of a group that touches the buffers ``near`` of a cluster's memory."""
+def home_faults(program: Program, schedule: Schedule, target: Target, g: Group) -> list[str]:
+    """Faults of a group that touches what lies in memories of clusters or workers."""
     machine, where = target.machine, f"group {g.name}"
+    touched = {b for c in g.computes for b in program.producer[c].inputs} | set(g.outputs)
+    near = sorted(b for b in touched & set(schedule.buffers) if schedule.buffers[b].memory)
     found: Touched | None = None
-    if group_stages(program, g):
+    if near and group_stages(program, g):
         try:
             found = touched_by(opened(program, schedule, target, g))
         except ScheduleError as err:
@@ -133,4 +141,77 @@ def _held(program: Program, schedule: Schedule, machine: Machine, found: Touched
     return []
 
 
-__all__ = ["store_faults"]
+def _order_faults(program: Program, schedule: Schedule, target: Target) -> list[str]:
+    """Turns that do not run every work item once, in order, or one before what it reads is made."""
+    if not schedule.order:
+        return []
+    groups = {g.name: g for g in schedule.groups}
+    if not target.machine.stores or schedule.regions:
+        return [f"order: {target.name} runs whole groups, remove it" if not schedule.regions else
+                "order: a schedule with regions runs whole groups, remove it"]
+    done: dict[str, int] = {}
+    found: dict[str, Touched | None] = {}
+    faults = []
+    for name, first, end in schedule.order:
+        g = groups.get(name)
+        if g is None:
+            return [f"order: {name}; choose from " + ", ".join(groups)]
+        at = found.setdefault(name, opened_touch(program, schedule, target, g))
+        count = item_count(at) if at is not None else 0
+        own = own_items(target.machine, g, count) if count else 0
+        whole = (first, end) == (0, 0)
+        if not whole and (first != done.get(name, 0) or not first < end <= own):
+            return [f"order: {name} from {first} to {end}; its work items from "
+                    f"{done.get(name, 0)} to {own} are left, or write 0 to 0 for all of them"]
+        if whole and name in done:
+            return [f"order: {name} has had a turn; it cannot have all of its work items in one"]
+        done[name] = own if whole else end
+        faults += _before(program, schedule, target, (g, first, end), done, found)
+        done[name] = max(done[name], 1)
+    missing = [n for n, g in groups.items()
+               if done.get(n, 0) < _all(target.machine, g, found.get(n))]
+    return faults + [f"order: {n} has work items left without a turn" for n in missing]
+
+
+def _all(machine: Machine, g: Group, at: Touched | None) -> int:
+    return max(1, own_items(machine, g, item_count(at))) if at is not None else 1
+
+
+def _before(program: Program, schedule: Schedule, target: Target, turn: tuple[Group, int, int],
+            done: Mapping[str, int], found: Mapping[str, Touched | None]) -> list[str]:
+    """What a turn reads that has not been made."""
+    g, first, end = turn
+    maker = {o: p for p in schedule.groups for o in p.outputs}
+    faults = []
+    for b in dict.fromkeys(b for c in g.computes for b in program.producer[c].inputs):
+        p = maker.get(b)
+        if p is None or p is g:
+            continue
+        own = _all(target.machine, p, found.get(p.name))
+        if done.get(p.name, 0) >= own and p.name in done:
+            continue
+        late = _late(target.machine, (g, first, end), p, done.get(p.name, 0), b, found)
+        if late is None or late:
+            faults.append(f"order: {g.name} from {first} to {end} reads {b} before {p.name} has "
+                          "made it; choose a later turn")
+    return faults
+
+
+def _late(machine: Machine, turn: tuple[Group, int, int], p: Group, made: int, b: str,
+          found: Mapping[str, Touched | None]) -> bool | None:
+    """True if items of a turn meet what items of ``p`` make behind the first ``made`` of each
+    cluster; None if nobody knows."""
+    g, first, end = turn
+    reader, maker = found.get(g.name), found.get(p.name)
+    if reader is None or maker is None:
+        return None
+    reads, makes = item_boxes_of(reader, b), item_boxes_of(maker, b)
+    if reads is None or makes is None:
+        return None
+    chosen = in_turn(machine, g, len(reads[0]), first, end)
+    left = own_number(machine, p, len(makes[0])) >= made
+    return bool(meets((reads[0][chosen], reads[1][chosen]),
+                      (makes[0][left], makes[1][left])).any())
+
+
+__all__ = ["home_faults", "store_faults"]

@@ -13,11 +13,11 @@ from aotc.ir.access import dim_order, layout_from_json
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import same, upper
-from aotc.sched.accelerator.items.group_turns import has_own_item, opened_touch
-from aotc.sched.accelerator.items.own_parts import dealt, has_own_part
-from aotc.sched.accelerator.items.own_parts import item_count as count_of
+from aotc.sched.accelerator.items.group_turns import opened_touch
+from aotc.sched.accelerator.items.own_parts import dealt
 from aotc.sched.accelerator.kernels.fitted import fitted_tile
-from aotc.sched.accelerator.places.item_seconds import known_seconds
+from aotc.sched.accelerator.kernels.store_faults import home_faults
+from aotc.sched.accelerator.places.item_seconds import group_seconds
 from aotc.sched.check.check_group import check_group
 from aotc.sched.lowering.staged import staged
 from aotc.sched.memory.allocate import liveness
@@ -60,7 +60,7 @@ def _held(program: Program, schedule: Schedule, target: Target, b: str, users: S
     cut = _cut(program, schedule, b, workers)
     if cut is None:
         return None
-    least = sum(known_seconds(program, schedule, target, g) for g in (first, last))
+    least = sum(group_seconds(program, schedule, target, g) for g in (first, last))
     best = None
     slot = Slot(number, 0, memory=machine.scratch, parts=workers, each=workers)
     tried = replace(schedule, buffers={**schedule.buffers, b: slot})
@@ -76,8 +76,8 @@ def _held(program: Program, schedule: Schedule, target: Target, b: str, users: S
             groups = list(tried.groups)
             groups[users[0]], groups[users[1]] = one, other
             now = replace(tried, groups=tuple(groups))
-            taking = sum(known_seconds(program, now, target, g) for g in (one, other))
-            if taking < least and _legal(program, now, target, users, b):
+            taking = sum(group_seconds(program, now, target, g) for g in (one, other))
+            if taking < least and _legal(program, now, target, users):
                 best, least = now, taking
     return best
 
@@ -141,28 +141,12 @@ def _cuts(program: Program, schedule: Schedule, target: Target, g: Group, b: str
             yield replace(made, run={more[0]: whole}, pipeline=2)
 
 
-def _legal(program: Program, schedule: Schedule, target: Target, users: Sequence[int],
-           b: str) -> bool:
-    """True if work items have their own parts of all that lies with clusters and workers, their
-    tiles part what other stages store, and scratch of the kernels in between leaves it alone."""
-    machine = target.machine
-    for i in users:
-        g = schedule.groups[i]
-        if check_group(program, schedule, target, g):
-            return False
-        found = opened_touch(program, schedule, target, g)
-        if found is None:
-            return False
-        for x in found.boxes:
-            s = schedule.buffers.get(x)
-            if s is None or not s.memory or x in program.consts:
-                continue
-            if s.memory == machine.scratch:
-                if count_of(found) != s.parts or not has_own_item(program, schedule, found, x):
-                    return False
-            elif not has_own_part(program, found, x, s.parts):
-                return False
-    return all(_clear(program, schedule, target, i) for i in range(users[0], users[1] + 1))
+def _legal(program: Program, schedule: Schedule, target: Target, users: Sequence[int]) -> bool:
+    """True if work items have their own parts of all that lies with clusters and workers, and
+    scratch of the kernels in between leaves that alone."""
+    return not any(check_group(program, schedule, target, g) or home_faults(
+        program, schedule, target, g) for g in map(schedule.groups.__getitem__, users)) and all(
+            _clear(program, schedule, target, i) for i in range(users[0], users[1] + 1))
 
 
 def _staying(program: Program, schedule: Schedule, machine: Machine, i: int) -> list[str]:

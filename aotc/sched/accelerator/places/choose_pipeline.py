@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 
-from aotc.errors import ScheduleError
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
-from aotc.sched.accelerator.items.own_parts import dealt, has_own_part, touched_by
+from aotc.sched.accelerator.items.group_turns import opened_touch
+from aotc.sched.accelerator.items.own_parts import dealt, has_own_part
 from aotc.sched.accelerator.kernels.fitted import fitted_tile
 from aotc.sched.accelerator.places.item_seconds import group_seconds, step_cost
-from aotc.sched.items.open_group import opened
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.tile_model import GroupModel
 from aotc.sched.model.widths import group_model
@@ -66,7 +65,7 @@ def _walking(machine: Machine, group: Group, model: GroupModel, tile: Mapping[st
     if set(tile) != set(group.tile):
         return None
     there = -(-model.extents[model.axes.index(axis)] // tile[axis])
-    workers = machine.workers // machine.clusters * dealt(machine, group)
+    workers = machine.cores * dealt(machine, group)
     steps = min(there, model.tiles(model.variables(tile)) // workers)
     if steps < 2:
         return None
@@ -77,14 +76,10 @@ def _walking(machine: Machine, group: Group, model: GroupModel, tile: Mapping[st
 def _seconds(program: Program, schedule: Schedule, target: Target, group: Group) -> float:
     """Of a group whose work items walk; infinite if no box moves, or a cluster would need more of
     a tensor than its part."""
-    try:
-        at = opened(program, schedule, target, group)
-    except ScheduleError:
+    found = opened_touch(program, schedule, target, group)
+    cost = None if found is None else step_cost(found.at, target.machine)
+    if found is None or cost is None or not cost.moving:
         return inf
-    cost = step_cost(at, target.machine)
-    if cost is None or not cost.moving:
-        return inf
-    found = touched_by(at)
     homes = {b: s for b, s in schedule.buffers.items() if s.memory and b in found.boxes}
     if not all(has_own_part(program, found, b, s.parts) for b, s in homes.items()):
         return inf

@@ -11,14 +11,13 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from aotc.errors import ScheduleError
 from aotc.ir.expr import Const
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.sched.accelerator.instances.spill import Lifetime, placed, spilled
-from aotc.sched.accelerator.items.own_parts import Touched, has_own_part, touched_by
+from aotc.sched.accelerator.items.group_turns import opened_touch
+from aotc.sched.accelerator.items.own_parts import has_own_part
 from aotc.sched.accelerator.places.item_seconds import group_seconds
-from aotc.sched.items.open_group import opened
 from aotc.sched.memory.allocate import liveness
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.stored_sizes import part_bytes
@@ -42,7 +41,7 @@ def choose_stores(program: Program, schedule: Schedule, target: Target, always: 
              for b in temps if b not in barred}
 
     def legal(of: Schedule, parts: int) -> list[str]:
-        found = [_touched(program, of, target, g) for g in of.groups]
+        found = [opened_touch(program, of, target, g) for g in of.groups]
         return [b for b, at in users.items() if all(
             (t := found[i]) is not None and has_own_part(program, t, b, parts) for i in at)]
 
@@ -65,15 +64,6 @@ def _in_order(program: Program, g: Group) -> Group:
         return g
     order = [a.name for a in anchor.axes if a.name in g.parallel]
     return replace(g, parallel=tuple(order))
-
-
-def _touched(program: Program, schedule: Schedule, target: Target, g: Group) -> Touched | None:
-    if not group_stages(program, g):
-        return None  # a library call or a region
-    try:
-        return touched_by(opened(program, schedule, target, g))
-    except ScheduleError:
-        return None  # ``check_schedule`` lists why
 
 
 def _buffers(program: Program, g: Group) -> set[str]:

@@ -13,8 +13,8 @@ from math import inf
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule, Slot
 from aotc.ir.simplify import upper
-from aotc.sched.accelerator.items.own_parts import dealt
-from aotc.sched.accelerator.places.item_seconds import known_seconds
+from aotc.sched.accelerator.items.own_parts import dealt, readers_of
+from aotc.sched.accelerator.places.item_seconds import group_seconds
 from aotc.sched.memory.allocate import lives
 from aotc.sched.model.stored_sizes import part_bytes
 from aotc.target.base import Target
@@ -55,7 +55,7 @@ def choose_weights(program: Program, schedule: Schedule, target: Target) -> Sche
             if brought is not None:
                 slot, free = brought
                 found = {**found, b: replace(slot, slot=number)}
-        taking = known_seconds(
+        taking = group_seconds(
             program, replace(schedule, buffers=found), target, schedule.groups[i])
         starts.append(max(starts[-1], free if _waits(schedule, found, program, i) else 0.0)
                       + taking)
@@ -67,17 +67,11 @@ def _waits(schedule: Schedule, found: Mapping[str, Slot], program: Program, i: i
     return any(b in found for b in _readable(program, schedule, i))
 
 
-def _readers(program: Program, schedule: Schedule, b: str) -> list[int]:
-    """The groups that read a constant."""
-    return [i for i, g in enumerate(schedule.groups)
-            if any(b in program.producer[c].inputs for c in g.computes)]
-
-
 def _readable(program: Program, schedule: Schedule, i: int) -> list[str]:
     """Constants that group ``i`` is the first one to read, and that all do by copies."""
     mine = dict.fromkeys(b for c in schedule.groups[i].computes
                          for b in program.producer[c].inputs if b in program.consts)
-    readers = {b: _readers(program, schedule, b) for b in mine}
+    readers = {b: readers_of(program, schedule, b) for b in mine}
     return [b for b, found in readers.items() if found[0] == i and all(
         b in schedule.groups[n].copies for n in found)]
 
@@ -89,11 +83,11 @@ def _brought(program: Program, schedule: Schedule, target: Target, i: int, b: st
     are free again), whose bytes are added to ``taken``; None if that gains nothing, or there is no
     room."""
     machine, memory = target.machine, target.machine.stores[0]
-    readers = [schedule.groups[n] for n in _readers(program, schedule, b)]
+    readers = [schedule.groups[n] for n in readers_of(program, schedule, b)]
     last = schedule.groups.index(readers[-1])
     slot = Slot(0, memory=memory.name, each=max(dealt(machine, g) for g in readers))
     near = replace(schedule, buffers={**schedule.buffers, b: slot})
-    gain = sum(known_seconds(program, schedule, target, g) - known_seconds(
+    gain = sum(group_seconds(program, schedule, target, g) - group_seconds(
         program, near, target, g) for g in readers)
     if not 0 < gain < inf:
         return None

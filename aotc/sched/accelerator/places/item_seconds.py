@@ -9,8 +9,7 @@ from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import upper
 from aotc.ir.tile_statements import slice_start
 from aotc.sched.accelerator.clock.item_cost import StepCost, item_by_item, pipelined
-from aotc.sched.accelerator.items.copied import Copied
-from aotc.sched.accelerator.items.item_boxes import item_boxes, moves
+from aotc.sched.accelerator.items.item_boxes import Copied, item_boxes, moves
 from aotc.sched.accelerator.items.own_parts import dealt
 from aotc.sched.accelerator.items.unit_operands import slice_of
 from aotc.sched.accelerator.kernels.lower_copies import held
@@ -64,15 +63,20 @@ def _slices(at: Opened, c: Copied) -> int:
 
 
 def group_seconds(program: Program, schedule: Schedule, target: Target, group: Group) -> float:
-    """Seconds of a group, its tensors where ``schedule`` stores them; infinite for one whose boxes
-    do not fit.  ScheduleError where it cannot be opened."""
+    """Seconds of a group, its tensors where ``schedule`` stores them; infinite for one that cannot
+    be opened or whose boxes do not fit, 0 for library kernels, of which nothing is known."""
+    if not group_stages(program, group):
+        return 0.0
     machine = target.machine
-    cost = step_cost(opened(program, schedule, target, group), machine)
+    try:
+        cost = step_cost(opened(program, schedule, target, group), machine)
+    except ScheduleError:
+        return inf
     if cost is None:
         return inf
     model = group_model(program, group)
     tile = model.variables(group.tile)
-    workers = machine.workers // machine.clusters * dealt(machine, group)
+    workers = machine.cores * dealt(machine, group)
     if not group.pipeline or not group.run:
         return item_by_item(machine, cost, model.tiles(tile), workers)
     (axis, extent), = group.run.items()
@@ -81,15 +85,4 @@ def group_seconds(program: Program, schedule: Schedule, target: Target, group: G
     return pipelined(machine, cost, model.tiles(tile) // there * items, -(-there // items), workers)
 
 
-def known_seconds(program: Program, schedule: Schedule, target: Target, group: Group) -> float:
-    """``group_seconds``; infinite for a group that cannot be opened, 0 for library kernels, of
-    which nothing is known."""
-    if not group_stages(program, group):
-        return 0.0
-    try:
-        return group_seconds(program, schedule, target, group)
-    except ScheduleError:
-        return inf
-
-
-__all__ = ["group_seconds", "known_seconds", "step_cost"]
+__all__ = ["group_seconds", "step_cost"]
