@@ -1,21 +1,34 @@
-"""Which part of a tensor the work items of a cluster touch.
+"""Which part of a tensor the work items of a cluster touch, and which of them run before which.
 
 Work items are dealt to clusters as equal runs.  Where the outermost axis that is cut runs along the
 outermost dimension of a tensor, and every item touches just its own part of that, each cluster
-touches an equal part of the tensor alone.
+touches an equal part of the tensor alone.  What items of one group read of another's is compared
+box by box, with numbers for the names that statements bind: an item waits for those whose part of a
+tensor its own box meets.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
+import numpy as np
+
+from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, layout_from_json
-from aotc.ir.expr import Axis, Const
+from aotc.ir.contents import names_in
+from aotc.ir.dtypes import Array
+from aotc.ir.expr import Axis, Const, Expr
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.statements import STEP, TILE
+from aotc.sched.accelerator.clock.item_events import Named
 from aotc.sched.accelerator.items.item_boxes import Copied, item_boxes
-from aotc.sched.items.open_group import Opened
-from aotc.target.base import Machine
+from aotc.sched.items.open_group import Opened, opened
+from aotc.sched.model.stages import group_stages
+from aotc.target.base import Machine, Target
+
+Ends = tuple[Array, Array]  # first and last index of every work item in every dimension
 
 
 @dataclass(frozen=True)
@@ -81,4 +94,98 @@ def dealt(machine: Machine, group: Group) -> int:
     return group.clusters or machine.clusters
 
 
-__all__ = ["Touched", "dealt", "has_own_part", "item_count", "readers_of", "touched_by"]
+def item_boxes_of(found: Touched, buffer: str) -> Ends | None:
+    """What each work item of a group touches of a tensor, over all steps of its run: two arrays
+    [items, dimensions].  None if it touches it by no box, extents are not all known, or what a
+    step computes depends on the one before."""
+    box, items = found.boxes.get(buffer), item_count(found)
+    if box is None or not items or found.at.step.carried or found.at.ctx.program.syms:
+        return None
+    tile = found.at.tile
+    names: dict[str, Array] = {TILE.name: np.arange(items)}
+    scope = Named({}, names)
+    for v, e in tile.let:
+        names[v.name] = scope.value(e)
+    own = np.broadcast_to(1 if tile.steps is None else scope.value(tile.steps), items)
+    steps = max(1, int(own.max()))
+    names |= {n: np.repeat(np.broadcast_to(x, items), steps) for n, x in names.items()}
+    # of items with fewer steps than others the last one stands for those
+    names[STEP.name] = np.minimum(np.tile(np.arange(steps), items), np.repeat(own, steps) - 1)
+    scope = Named({}, names)
+    for v, e in (*tile.step_let, *found.at.step.lets, *found.at.lets):
+        names[v.name] = scope.value(e)
+
+    shape = static_shape(found.at.ctx.program.shape(buffer))
+    if shape is None:
+        return None
+
+    def numbers(e: Expr) -> Array:
+        return np.broadcast_to(scope.value(e), items * steps).reshape(items, steps)
+
+    low, last = np.zeros((2, items, len(box.dims)), np.int64)  # of a scalar: nothing
+    for d, ((first, _), end) in enumerate(zip(box.dims, box.last)):
+        if not set(names_in((first, end))) <= set(names):  # it comes slice by slice
+            last[:, d] = shape[d] - 1
+            continue
+        low[:, d], last[:, d] = numbers(first).min(axis=1), numbers(end).max(axis=1)
+    return low, last
+
+
+def has_own_item(program: Program, schedule: Schedule, found: Touched, buffer: str) -> bool:
+    """True if each work item touches nothing but its own one of as many equal parts of a tensor, as
+    it lies in memory, as there are items."""
+    ends, shape = item_boxes_of(found, buffer), static_shape(program.shape(buffer))
+    if ends is None or shape is None:
+        return False
+    layout = layout_from_json(schedule.layouts.get(buffer))
+    order = dim_order(layout, len(shape))
+    items, size = len(ends[0]), prod(shape)
+    if order is None or size % items:
+        return False
+    steps = np.ones(len(shape), np.int64)
+    for d, inner in zip(order[-2::-1], order[:0:-1]):
+        steps[d] = steps[inner] * shape[inner]
+    number = np.arange(items) * (size // items)
+    return bool(np.all(ends[0] @ steps >= number)
+                and np.all(ends[1] @ steps < number + size // items))
+
+
+def meets(reads: Ends, makes: Ends) -> Array:
+    """[items that read, items that make]: whether their boxes have an index in common."""
+    (a, b), (c, d) = reads, makes
+    return np.all((a[:, None] <= d[None]) & (c[None] <= b[:, None]), axis=2)
+
+
+def own_items(machine: Machine, group: Group, count: int) -> int:
+    """Work items of a group that each of its clusters has; 0 if some have more than others."""
+    clusters = dealt(machine, group)
+    return count // clusters if count % clusters == 0 else 0
+
+
+def opened_touch(program: Program, schedule: Schedule, target: Target,
+                 g: Group) -> Touched | None:
+    """What the work items of a group touch; None for library kernels and faulty groups."""
+    if not group_stages(program, g):
+        return None
+    try:
+        return touched_by(opened(program, schedule, target, g))
+    except ScheduleError:
+        return None  # ``check_schedule`` lists why
+
+
+def own_number(machine: Machine, g: Group, count: int) -> Array:
+    """The number of each work item among those of its cluster."""
+    clusters = dealt(machine, g)
+    cluster = np.arange(count) * clusters // count
+    return np.arange(count) - -(-cluster * count // clusters)
+
+
+def in_turn(machine: Machine, g: Group, count: int, first: int, end: int) -> Array:
+    """Which of the work items of a group a turn has; first and end 0: all of them."""
+    number = own_number(machine, g, count)
+    return (number >= first) & (number < end) if end else np.ones(count, bool)
+
+
+__all__ = ["Ends", "Touched", "dealt", "has_own_item", "has_own_part", "in_turn", "item_boxes_of",
+           "item_count", "meets", "opened_touch", "own_items", "own_number", "readers_of",
+           "touched_by"]

@@ -12,8 +12,13 @@ import numpy as np
 from aotc.ir.dtypes import Array
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Schedule, Slot
-from aotc.sched.accelerator.items.group_turns import in_turn, item_boxes_of, opened_touch
-from aotc.sched.accelerator.items.own_parts import Touched, dealt
+from aotc.sched.accelerator.items.own_parts import (
+    Touched,
+    dealt,
+    in_turn,
+    item_boxes_of,
+    opened_touch,
+)
 from aotc.sched.model.stored_sizes import outermost
 from aotc.target.base import Machine, Target
 

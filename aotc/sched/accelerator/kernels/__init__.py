@@ -2,7 +2,7 @@
 
 Below legality and lowering, which ask here for what is the accelerator's alone.
 
-Imports of ``sched``: model, rows, memory, cost, items, accelerator.clock, accelerator.items.
+Imports of ``sched``: model, rows, memory, cost, items, accelerator.items.
 """
 
 from aotc.sched.accelerator.items.unit_operands import sum_elements, tap_step, unit_rows

@@ -12,7 +12,6 @@ from aotc.ir.expr import Axis
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import StageChoice
-from aotc.sched.accelerator.clock.item_cost import waiting
 from aotc.sched.accelerator.items.unit_operands import cuts_evenly, sum_elements, unit_needs
 from aotc.sched.cost.decided import aligned_products
 from aotc.sched.cost.group_cost import group_cost
@@ -35,11 +34,12 @@ def item_bytes(model: GroupModel, tile: Widths) -> int:
 
 
 def fitted_tile(model: GroupModel, machine: Machine, first: Mapping[str, int],
-                whole: Collection[str] = (), packed: int = 0) -> dict[str, int] | None:
+                whole: Collection[str] = (), share: float = 1.0, taken: int = 0
+                ) -> dict[str, int] | None:
     """{axis: extent} of the largest tile found inside ``first`` (an axis not named is whole) whose
-    boxes fit into scratch beside ``packed`` bytes; None if there is none.  whole: axes that are not
-    cut further."""
-    room = machine.room(machine.near) - packed
+    boxes fit into a share of scratch beside ``taken`` bytes; None if there is none.  whole: axes
+    that are not cut further."""
+    room = (machine.room(machine.near) - taken) * share
     tile = model.variables(first)
     while item_bytes(model, tile) > room:
         found = _cut(model, tile, whole)
@@ -79,7 +79,7 @@ def copied_tile(program: Program, target: Target, g: Group, s: Stage) -> Cut | N
     needs, model = unit_needs(target, g, [s]), group_model(program, g)
     packed = max((n for _, n in needs.values()), default=0)
     found = _unit_tile(program, target, g, s, model, packed) if needs else None
-    tile = fitted_tile(model, target.machine, {}, packed=packed) if found is None else None
+    tile = fitted_tile(model, target.machine, {}, taken=packed) if found is None else None
     return (tile, {}) if tile else found
 
 
@@ -108,7 +108,7 @@ def _unit_tile(program: Program, target: Target, g: Group, s: Stage, model: Grou
             if steps is not None:
                 slices = -(-estimate(k.extent) // steps)
                 cost = group_cost(model, machine, (item,), aligned=aligned).seconds
-                cost += waiting(machine, model.tiles(item), slices)
+                cost += _waiting(machine, model.tiles(item), slices)
                 split = {s.name: {k.name: steps}} if slices > 1 else {}
                 found.append((model.tiles(item) < machine.workers, cost, -columns * rows,
                               len(found), tile, split))
@@ -116,6 +116,12 @@ def _unit_tile(program: Program, target: Target, g: Group, s: Stage, model: Grou
         return None
     *_, tile, split = min(found)
     return tile, split
+
+
+def _waiting(machine: Machine, items: int, copies: int) -> float:
+    """Seconds that workers wait for the outermost memory to begin, where each of ``items`` work
+    items copies so many times, one after the other."""
+    return copies * -(-items // machine.workers) * machine.memory.latency
 
 
 def _doubled(first: int, last: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import cast
 
 from aotc.errors import ScheduleError
@@ -127,7 +128,7 @@ def place_copies(at: Opened) -> Copies:
         assert engine is not None, ends  # ``copy_faults`` and ``store_faults`` have asked
         (stores if c.written else loads).append(_copy(
             ctx, c, names[c.buffer], engine.name, _first(stages, c)))
-    loads.sort(key=_token)
+    loads.sort(key=attrgetter("token"))
     fed = _fed(at, loads)
     if fed:
         loads = [c for c in loads if c not in fed]
@@ -180,10 +181,6 @@ def held(schedule: Schedule, machine: Machine) -> set[str]:
 def _odd(stages: Sequence[Stage], token: int) -> int:
     """The token of odd steps beside that of even ones."""
     return len(stages) + 1 + token
-
-
-def _token(copy: Copy) -> int:
-    return copy.token
 
 
 def _first(stages: Sequence[Stage], c: Copied) -> int:

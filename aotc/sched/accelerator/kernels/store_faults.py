@@ -7,20 +7,18 @@ from aotc.errors import ScheduleError
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import upper
-from aotc.sched.accelerator.items.group_turns import (
+from aotc.sched.accelerator.items.own_parts import (
+    Touched,
+    dealt,
     has_own_item,
+    has_own_part,
     in_turn,
     item_boxes_of,
+    item_count,
     meets,
     opened_touch,
     own_items,
     own_number,
-)
-from aotc.sched.accelerator.items.own_parts import (
-    Touched,
-    dealt,
-    has_own_part,
-    item_count,
     readers_of,
     touched_by,
 )

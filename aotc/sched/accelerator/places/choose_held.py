@@ -13,8 +13,7 @@ from aotc.ir.access import dim_order, layout_from_json
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import same, upper
-from aotc.sched.accelerator.items.group_turns import opened_touch
-from aotc.sched.accelerator.items.own_parts import dealt
+from aotc.sched.accelerator.items.own_parts import dealt, opened_touch
 from aotc.sched.accelerator.kernels.fitted import fitted_tile
 from aotc.sched.accelerator.kernels.store_faults import home_faults
 from aotc.sched.accelerator.places.item_seconds import group_seconds
@@ -119,15 +118,11 @@ def _cuts(program: Program, schedule: Schedule, target: Target, g: Group, b: str
             return
         axes[name] = extent
     rest = [a for a in names if a not in axes]
-    near = machine.near
     i = next(i for i, other in enumerate(schedule.groups) if other.name == g.name)
     held = sum(upper(part_bytes(program, schedule, x)) or 0
                for x in _staying(program, schedule, machine, i))
     for share in (1.0, 0.5):
-        usable = (near.usable - held / near.capacity) * share
-        memories = tuple(replace(near, usable=usable) if m is near else m
-                         for m in machine.memories)
-        tile = fitted_tile(model, replace(machine, memories=memories), axes, tuple(axes))
+        tile = fitted_tile(model, machine, axes, tuple(axes), share, held)
         if tile is None or any(tile.get(a) != n for a, n in axes.items()):
             continue
         more = [a for a in rest if a in tile and tile[a] < model.extents[model.axes.index(a)]]

@@ -15,14 +15,15 @@ import numpy as np
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule, Turn
 from aotc.ir.simplify import upper
-from aotc.sched.accelerator.items.group_turns import (
+from aotc.sched.accelerator.items.own_parts import (
+    Touched,
     item_boxes_of,
+    item_count,
     meets,
     opened_touch,
     own_items,
     own_number,
 )
-from aotc.sched.accelerator.items.own_parts import Touched, item_count
 from aotc.sched.accelerator.items.rings import with_rings
 from aotc.sched.accelerator.places.choose_weights import Taken, gap
 from aotc.sched.memory.allocate import lives

@@ -11,8 +11,7 @@ from math import inf
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
-from aotc.sched.accelerator.items.group_turns import opened_touch
-from aotc.sched.accelerator.items.own_parts import dealt, has_own_part
+from aotc.sched.accelerator.items.own_parts import dealt, has_own_part, opened_touch
 from aotc.sched.accelerator.kernels.fitted import fitted_tile
 from aotc.sched.accelerator.places.item_seconds import group_seconds, step_cost
 from aotc.sched.model.stages import group_stages
@@ -51,10 +50,8 @@ def _chosen(program: Program, schedule: Schedule, target: Target, group: Group) 
 
 def _tiles(model: GroupModel, machine: Machine, group: Group) -> list[dict[str, int]]:
     """The group's tile, and one inside it that leaves room for second places."""
-    near = replace(machine.near, usable=machine.near.usable * 0.5)
-    memories = tuple(near if m is machine.near else m for m in machine.memories)
-    half = fitted_tile(model, replace(machine, memories=memories), group.tile,
-                       [a for a in model.axes if a not in group.tile])
+    half = fitted_tile(model, machine, group.tile,
+                       [a for a in model.axes if a not in group.tile], 0.5)
     return [group.tile] if half is None or half == group.tile else [group.tile, half]
 
 

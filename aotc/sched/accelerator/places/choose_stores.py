@@ -15,8 +15,7 @@ from aotc.ir.expr import Const
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.sched.accelerator.instances.spill import Lifetime, placed, spilled
-from aotc.sched.accelerator.items.group_turns import opened_touch
-from aotc.sched.accelerator.items.own_parts import has_own_part
+from aotc.sched.accelerator.items.own_parts import has_own_part, opened_touch
 from aotc.sched.accelerator.places.item_seconds import group_seconds
 from aotc.sched.memory.allocate import liveness
 from aotc.sched.model.stages import group_stages

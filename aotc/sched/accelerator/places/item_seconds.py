@@ -1,5 +1,8 @@
-"""What the work items of a group copy and compute, as the model of time sees it."""
+"""What the work items of a group copy and compute, and the seconds of that: one by one, or with the
+next boxes on their way."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 
 from aotc.errors import ScheduleError
@@ -8,7 +11,6 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import upper
 from aotc.ir.tile_statements import slice_start
-from aotc.sched.accelerator.clock.item_cost import StepCost, item_by_item, pipelined
 from aotc.sched.accelerator.items.item_boxes import Copied, item_boxes, moves
 from aotc.sched.accelerator.items.own_parts import dealt
 from aotc.sched.accelerator.items.unit_operands import slice_of
@@ -22,6 +24,43 @@ from aotc.sched.model.stages import group_stages
 from aotc.sched.model.stored_sizes import part_bytes
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Machine, Memory, Target
+
+Boxes = tuple[tuple[Memory, int], ...]  # (memory that a box is copied from or to, its bytes)
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What a step of a work item copies: ``moving`` boxes differ from step to step, ``still`` ones
+    do not, ``made`` ones go out; ``compute``: seconds of its arithmetic."""
+
+    moving: Boxes
+    still: Boxes
+    made: Boxes
+    compute: float
+
+
+def _item_by_item(machine: Machine, cost: StepCost, items: int, workers: int) -> float:
+    """Seconds of ``items`` work items of one step on so many workers."""
+    active = max(1, min(items, workers))
+    one = _copying(machine, (*cost.still, *cost.moving, *cost.made), active) + cost.compute
+    return -(-items // workers) * one
+
+
+def _pipelined(machine: Machine, cost: StepCost, items: int, steps: int, workers: int) -> float:
+    """Seconds of ``items`` work items of ``steps`` steps on so many workers."""
+    active = max(1, min(items, workers))
+    first = _copying(machine, cost.moving, active)
+    busy = cost.compute + _copying(machine, cost.made, active)
+    one = _copying(machine, cost.still, active) + first + (steps - 1) * max(first, busy) + busy
+    return -(-items // workers) * one
+
+
+def _copying(machine: Machine, boxes: Sequence[tuple[Memory, int]], active: int) -> float:
+    """Seconds of copies one after the other, while ``active`` workers share the outermost memory,
+    or those of a cluster its own."""
+    own = machine.cores
+    return sum(m.latency + n * (active if m == machine.memory else own) / m.bandwidth
+               for m, n in boxes)
 
 
 def step_cost(at: Opened, machine: Machine) -> StepCost | None:
@@ -78,11 +117,12 @@ def group_seconds(program: Program, schedule: Schedule, target: Target, group: G
     tile = model.variables(group.tile)
     workers = machine.cores * dealt(machine, group)
     if not group.pipeline or not group.run:
-        return item_by_item(machine, cost, model.tiles(tile), workers)
+        return _item_by_item(machine, cost, model.tiles(tile), workers)
     (axis, extent), = group.run.items()
     whole = model.extents[model.axes.index(axis)]
-    there, items = -(-whole // group.tile[axis]), -(-whole // extent)
-    return pipelined(machine, cost, model.tiles(tile) // there * items, -(-there // items), workers)
+    there, runs = -(-whole // group.tile[axis]), -(-whole // extent)
+    items = model.tiles(tile) // there * runs
+    return _pipelined(machine, cost, items, -(-there // runs), workers)
 
 
 __all__ = ["group_seconds", "step_cost"]
