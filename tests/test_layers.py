@@ -83,7 +83,6 @@ AT_HOME = ("sched/accelerator/", "emit/dsa/", "target/", "ir/", "oracle/")
 # other modules that name it, at most six, and why: all else asks for facts, or passes values on
 NAMING = {
     "sched/lowering/lower.py": "asks for what they are told in a Plan",
-    "sched/lowering/kernel_arrays.py": "kernels that are dealt to them index no arrays",
     "sched/shared_functions.py": "kernels that are dealt alike may share a function",
     "emit/bundle/call_tree.py": "how many work items a turn of all of them has",
     "tools/engine_times.py": "shows when they are busy",

@@ -22,7 +22,7 @@ def with_arrays(kernel: Kernel, forms: Mapping[str, ArrayForm]) -> Kernel:
     """The Kernel with the finest array for each buffer that has one.  forms: of the tensors outside
     of its scratch, which has none where threads share a work item.  None where clusters have work
     items dealt to them: places are in memories of their own then."""
-    if kernel.clusters:
+    if kernel.lowered.dealt is not None:
         return kernel
     own = {} if kernel.threads else {s.name: s.form for s in kernel.scratch if s.form is not None}
     known = {**{b: forms[b] for b in (*kernel.reads, *kernel.writes) if b in forms}, **own}
