@@ -7,6 +7,7 @@ output and reduction axes in one index.  reduction: every other fold.  ``loops``
 of programs but the row that runs anything.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -41,23 +42,34 @@ class Factors:
         return max(self.n, key=lambda a: upper(a.extent) or 0) if len(self.n) > 1 else self.n[0]
 
 
-Dtypes = tuple[str, str, str]  # of a row's operands A and B and its sums
+@dataclass(frozen=True)
+class Dtypes:
+    """Of a product: of its operands A and B, and of its sums."""
+
+    a: str
+    b: str
+    sums: str
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((self.a, self.b, self.sums))
+
+
 # operands and sum of a contraction on narrower numbers, several of which one lane multiplies
-BYTES: Dtypes = ("u8", "i8", "i32")
-SIGNED_BYTES: Dtypes = ("i8", "i8", "i32")
-BF16_PRODUCT: Dtypes = (BF16, BF16, "f32")
+BYTES = Dtypes("u8", "i8", "i32")
+SIGNED_BYTES = Dtypes("i8", "i8", "i32")
+BF16_PRODUCT = Dtypes(BF16, BF16, "f32")
 
 
 def grouped_dtypes(rows: str, bits: int) -> Dtypes:
     """Dtypes of a product by grouped weights of 8 or 4 bits (``numbers/grouped.py``), signed
     numbers whatever bytes hold them.  rows: dtype of A, f32 or one of ``INTEGER_ROWS``: numbers of
     8 bits, stored 128 larger, and of 16 bits."""
-    return rows, f"i{bits}", "f32"
+    return Dtypes(rows, f"i{bits}", "f32")
 
 
 def is_grouped(dtypes: Dtypes | None) -> bool:
     """True for the Dtypes of a product by grouped weights."""
-    return dtypes is not None and is_int(dtypes[1]) and dtypes[2] == "f32"
+    return dtypes is not None and is_int(dtypes.b) and dtypes.sums == "f32"
 
 
 def dot_dtypes(body: Expr) -> Dtypes | None:
@@ -79,7 +91,7 @@ def dot_dtypes(body: Expr) -> Dtypes | None:
         return BF16_PRODUCT if signed == other == BF16 else None
     narrow = body.dtype == "i32" and is_int(signed) and is_int(other) and (
         DTYPES[signed].size == DTYPES[other].size <= 2)
-    return (other, signed, body.dtype) if narrow else None
+    return Dtypes(other, signed, body.dtype) if narrow else None
 
 
 def is_dot(body: Binary) -> bool:
@@ -108,7 +120,7 @@ def factor_pairs(axes: Axes, raxes: Axes, fold: str | Fold, body: Expr) -> tuple
             a, b = integer_row(a) or a, weights.codes
         elif narrow is not None and isinstance(a, Cast) and isinstance(b, Cast):
             a, b = a.x, b.x
-            if (a.dtype, b.dtype) != narrow[:2]:
+            if (a.dtype, b.dtype) != (narrow.a, narrow.b):
                 continue
         in_a, in_b = axes_of(a), axes_of(b)
         if not all(r in in_a and r in in_b or r.extent == Const(1) for r in raxes):

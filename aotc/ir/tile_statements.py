@@ -2,7 +2,9 @@
 follows them vector by vector."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from aotc.ir.category import Dtypes
 from aotc.ir.dtypes import ELEMENTS, HALF, is_int
 from aotc.ir.expr import Axis, Expr, show
 from aotc.ir.numbers.byte_panels import LANE
@@ -29,10 +31,39 @@ def whole_steps(depth: Expr, dtype: str) -> Expr:
     return simplify((depth + (step - 1)) // step * step)
 
 
-def is_narrow(dtypes: tuple[str, str, str]) -> bool:
+def is_narrow(dtypes: Dtypes) -> bool:
     """True for a product whose panels hold narrower numbers than it sums, which its micro-kernel
     takes one run of memory of: of several neighbours of the sum, or of integers that f32 meets."""
-    return dot_step(dtypes[0]) > 1 or is_int(dtypes[1])
+    return dot_step(dtypes.a) > 1 or is_int(dtypes.b)
+
+
+@dataclass(frozen=True)
+class MicroKernel:
+    """What computes register tiles of a product: a ``row`` of the target and its ``template``, for
+    tiles of MR rows by ``nv`` vectors of ``lanes`` columns.  part: steps of the sum that are summed
+    by themselves before they join the rest (0: it runs whole).  grouping: how bytes of B hold
+    weights (None: they are elements).  unit: of the machine, which multiplies instead of a
+    micro-kernel ("": none does)."""
+
+    row: str
+    template: str
+    mr: int
+    nv: int
+    lanes: int
+    dtypes: Dtypes = Dtypes("f32", "f32", "f32")
+    part: int = 0
+    grouping: Grouping | None = None
+    unit: str = ""
+
+    @property
+    def nr(self) -> int:
+        """Columns of a tile."""
+        return self.nv * self.lanes
+
+    @property
+    def narrow(self) -> bool:
+        """``is_narrow``."""
+        return is_narrow(self.dtypes)
 
 
 @dataclass(frozen=True)
@@ -139,64 +170,67 @@ class RowTable(Stmt):
 
 
 @dataclass(frozen=True)
+class TileRows:
+    """A of a register tile: the place of each row, or none for those of the table ``~a_row``; rows
+    begin ``first`` elements on, and k steps ``step`` elements.  many_taps: a table of all taps."""
+
+    places: tuple[Box, ...]
+    first: Expr
+    step: Expr
+    many_taps: bool = False
+
+
+@dataclass(frozen=True)
+class TileColumns:
+    """B of a register tile: from the Point ``point`` on, k-steps ``step`` elements and taps
+    ``tap_step`` elements apart.  left: columns from the tile's first on; masked: no more than those
+    exist."""
+
+    BUFFERS: ClassVar[tuple[str, ...]] = ("point",)
+    point: str
+    step: Expr
+    tap_step: Expr
+    left: Expr
+    masked: bool = False
+
+
+@dataclass(frozen=True)
 class Tile(Stmt):
-    """The sums of one register tile, MR rows by ``nv`` vectors of ``lanes`` columns:
+    """The sums of one register tile of a MicroKernel:
 
         sum[i, j] = sum over taps and k of A[i, tap, k] * B[tap, k, j]
 
-    dtypes: of A, B and the sums.  rows: the place of each row, or none for those of the
-    table ``~a_row`` (from ``first`` elements on); ``step``: elements of A from one k to the next.
-    live: only so many rows, the first, have sums (0: all).
-    b: name of the Point of B, whose k-steps lie ``ldb`` elements apart and whose taps ``tap_b``.
-    left: columns from the tile's first on; ``masked``: no more of B than those exist.  part: steps
-    of the sum that are summed by themselves before they join the rest (0: it runs whole).  ahead:
-    (a Point and elements from it on that this tile fetches, elements per step), start: the place
-    of what every row's sums start from.  in_place: the sums stay in registers
-    (the array ``~sum``), with ``many_taps`` those of a table of all taps; else they are in the
-    array ``~acc_tile``.  grouping: how bytes of B hold weights (None: they are elements).  unit: of
-    the machine, which computes them ("": a micro-kernel does).  reread: vectors of B, the last
-    ones, that every multiply-add reads again; unroll: steps of the sum that are written out."""
+    live: only so many rows, the first, have sums (0: all).  ahead: (a Point and elements from it
+    on that this tile fetches, elements per step), start: the place of what every row's sums start
+    from.  in_place: the sums stay in registers (the array ``~sum``); else they are in the array
+    ``~acc_tile``.  reread: vectors of B, the last ones, that every multiply-add reads again;
+    unroll: steps of the sum that are written out."""
 
-    BUFFERS = ("b",)
-    row: str
-    template: str
-    mr: int
-    nv: int
-    lanes: int
-    dtypes: tuple[str, str, str]
-    rows: tuple[Box, ...]
-    first: Expr
-    step: Expr
-    b: str
+    micro: MicroKernel
+    a: TileRows
+    b: TileColumns
     taps: Expr
     kc: Expr
-    ldb: Expr
-    tap_b: Expr
-    left: Expr
-    masked: bool = False
-    part: int = 0
     ahead: tuple[Box, Expr] | None = None
     start: Box | None = None
     in_place: bool = False
-    many_taps: bool = False
     live: int = 0
-    grouping: Grouping | None = None
-    unit: str = ""
     reread: int = 0
     unroll: int = 1
 
     @property
     def summed(self) -> int:
         """How many rows have sums."""
-        return self.live or self.mr
+        return self.live or self.micro.mr
 
     def lines(self) -> list[str]:
-        marks = ["masked"] * self.masked + [f"in parts of {self.part}"] * (self.part > 0)
-        marks += [str(self.grouping)] * (self.grouping is not None)
+        m = self.micro
+        marks = ["masked"] * self.b.masked + [f"in parts of {m.part}"] * (m.part > 0)
+        marks += [str(m.grouping)] * (m.grouping is not None)
         marks += ["in place"] * self.in_place + [f"first {self.live} rows"] * (self.live > 0)
-        marks += [f"by {self.unit}"] * bool(self.unit)
-        return [f"tile {self.row} {self.mr}x{self.nv * self.lanes} "
-                f"taps {show(self.taps)} k {show(self.kc)}{''.join(', ' + m for m in marks)}"]
+        marks += [f"by {m.unit}"] * bool(m.unit)
+        return [f"tile {m.row} {m.mr}x{m.nr} "
+                f"taps {show(self.taps)} k {show(self.kc)}{''.join(', ' + x for x in marks)}"]
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.kernel.plan_kernels import LoweredKernel, Steps
-from aotc.ir.kernel.plan_stages import Bindings, Call, Contract, Nest, Operand, Unrolled
+from aotc.ir.kernel.plan_stages import Bindings, Call, Contract, Nest, Operand, Slices, Unrolled
 from aotc.ir.library import LIBRARY, item
 from aotc.ir.numbers.byte_panels import group_room
 from aotc.ir.plan import Place, Plan
@@ -266,9 +266,9 @@ class _Kernel:
         outer = self.loops(self.scope, c.outer)
         rows = self.loops(outer, c.m)
         points = self.loops(rows, (c.n,))
-        sums = c.slice_taps + c.taps + (c.k,)
-        if c.fed:
-            sums = self.slices(c, outer)
+        sums = c.sums
+        if c.slices and c.slices.fed:
+            sums = self.slices(c, c.slices, outer)
         self.tiles(c)
         for p in c.puts:
             self.put(points, p, (c.acc,))
@@ -276,56 +276,56 @@ class _Kernel:
         self.operand(c, c.b, self.loops(self.loops(outer, (c.n,)), sums), "B")
         self.kept(c, outer)
 
-    def slices(self, c: Contract, scope: Scope) -> tuple[Range, ...]:
+    def slices(self, c: Contract, slices: Slices, scope: Scope) -> tuple[Range, ...]:
         """The loops of a sum whose slices engines copy, whose copies are checked."""
         first = slice_start(c.k.axis)
         begin = Range(first, Const(0), c.k.hi)
         inside = self.loops(scope, (begin,))
-        for s in c.fed:
+        for s in slices.fed:
             if isinstance(s, Copy):
                 self.copy(s, inside)
-        return (begin, *c.taps, Range(c.k.axis, first, minimum(first + c.slice, c.k.hi)))
+        return (begin, *c.taps, Range(c.k.axis, first, minimum(first + slices.steps, c.k.hi)))
 
     def tiles(self, c: Contract) -> None:
         """What a Contract says of its register tiles holds."""
-        nr = c.nv * c.lanes
+        nr = c.micro.nr
         values: dict[Expr, Expr] = dict(self.kernel.lets)
-        for what, count, by in (("rows", c.row_count, c.mr), ("columns", c.n.hi - c.n.lo, nr)):
+        columns = c.n.hi - c.n.lo
+        for what, count, by in (("rows", c.row_count, c.micro.mr), ("columns", columns, nr)):
             if what in c.whole and not is_multiple(count, by, values):
                 self.fault(f"{what} are not whole: {simplify(count)} of them in tiles of {by}")
         if c.b.mode in ("panel", "expanded") and not is_multiple(c.n.lo, nr, values):
             self.fault(f"columns {c.n} begin inside a panel of {nr}")
 
     def operand(self, c: Contract, o: Operand, scope: Scope, name: str) -> None:
-        nr, total = c.nv * c.lanes, volume([r.axis.extent for r in c.slice_taps + c.taps + (c.k,)])
+        nr, total = c.micro.nr, volume([r.axis.extent for r in c.sums])
         guard = () if o.guard is None else conditions(o.guard, True)
-        step = dot_step(c.dtypes[0])
+        step, grouping = dot_step(c.micro.dtypes.a), c.micro.grouping
         for e in (o.offset, o.stride, o.guard, o.value):
             if e is not None:
                 self.known(scope, e, f"operand {name}")
         if o.guard is not None:
             self.loads(scope, o.guard)
-        memory = self.units.get(c.unit)
+        memory = self.units.get(c.micro.unit)
         if memory and self.homes.get(o.buffer) != memory:
             self.fault(f"{name} is {o.buffer}, which is not in {memory}")
         if o.mode == "packed":
             if o.value is not None:
                 self.loads(scope, o.value, guard)
             if o.buffer:
-                depth = whole_steps(total, c.dtypes[0])
-                self.room(scope, o.buffer, depth * (c.mr if name == "A" else nr))
+                depth = whole_steps(total, c.micro.dtypes.a)
+                self.room(scope, o.buffer, depth * (c.micro.mr if name == "A" else nr))
             return
         k, what = c.k.axis, f"load of {name}"
         if o.mode == "expanded":
-            steps = Const(c.slice) if c.slices else total
-            if c.dtypes[1] == "u8" and c.grouping is not None:
-                steps = (total + (c.grouping.size - 1)) // c.grouping.size * group_room(
-                    c.grouping, step)
+            steps = Const(c.slices.steps) if c.slices else total
+            if c.micro.dtypes.b == "u8" and grouping is not None:
+                steps = (total + (grouping.size - 1)) // grouping.size * group_room(grouping, step)
             self.room(scope, o.pad, simplify(steps * nr))
         if o.mode in ("panel", "expanded"):
-            depth = whole_steps(total, c.dtypes[0])
-            if c.grouping is not None:
-                depth = simplify((total + c.grouping.size - 1) // c.grouping.size * c.grouping.rows)
+            depth = whole_steps(total, c.micro.dtypes.a)
+            if grouping is not None:
+                depth = simplify((total + grouping.size - 1) // grouping.size * grouping.rows)
             self.access(scope, o.buffer, o.offset, f"{what}, {o.buffer}[{o.offset}]")
             end = o.offset + depth * nr - 1
             self.access(scope, o.buffer, end, f"{what}, a panel of {o.buffer}")
@@ -335,25 +335,25 @@ class _Kernel:
         for r in reversed(c.taps):
             at, tap = at + r.axis * tap, tap * r.axis.extent
         self.access(scope, o.buffer, at, f"{what}, {o.buffer}[{simplify(at)}]", guard)
-        if o.guard is not None and o.stride != Const(1) and not c.unit:
+        if o.guard is not None and o.stride != Const(1) and not c.micro.unit:
             self.fault(f"{what}: zeros instead of {o.buffer} are read with a step")
         if o.pad:  # the row that is read in place of padding
             self.room(scope, o.pad, k.extent)
 
     def kept(self, c: Contract, scope: Scope) -> None:
         """Scratch for sums in slices, and for results that are turned."""
-        nr = c.nv * c.lanes
+        nr = c.micro.nr
         if c.slices:
             panels = (c.n.hi - c.n.lo + (nr - 1)) // nr
-            blocks = (c.row_count + (c.mr - 1)) // c.mr
-            size = self.size(c.slices)
+            blocks = (c.row_count + (c.micro.mr - 1)) // c.micro.mr
+            size = self.size(c.slices.scratch)
             if not (isinstance(size, Const) and _product_fits(
-                    int(size.value) // (c.mr * nr), blocks, panels, scope)):
-                self.room(scope, c.slices, blocks * panels * (c.mr * nr))
+                    int(size.value) // (c.micro.mr * nr), blocks, panels, scope)):
+                self.room(scope, c.slices.scratch, blocks * panels * (c.micro.mr * nr))
         if c.turned:
-            self.room(scope, c.turned, Const(c.turned_rows * nr))
-            if c.turned_rows % c.mr:
-                self.fault(f"{c.turned_rows} turned rows are no whole tiles of {c.mr}")
+            self.room(scope, c.turned.scratch, Const(c.turned.rows * nr))
+            if c.turned.rows % c.micro.mr:
+                self.fault(f"{c.turned.rows} turned rows are no whole tiles of {c.micro.mr}")
 
     def room(self, scope: Scope, buffer: str, elements: Expr) -> None:
         """A fault unless a buffer holds so many elements."""

@@ -33,7 +33,7 @@ def _element(c: Contract, o: Operand) -> Expr:
         flat = as_expr(0)
         for r in (*c.taps, c.k):
             flat = flat * r.axis.extent + r.axis
-        nr = c.nv * c.lanes
+        nr = c.micro.nr
         at = o.offset + flat * nr + n % nr
     return zero_outside(Load(o.buffer, (simplify(at),), "f32"), o.guard)
 

@@ -64,7 +64,7 @@ def loaded(body: Iterable[Stmt]) -> set[str]:
         elif isinstance(s, Point):
             out |= {at.buffer for _, at in s.ways}
         elif isinstance(s, Tile):
-            out |= {r.buffer for r in s.rows} | ({s.start.buffer} if s.start else set())
+            out |= {r.buffer for r in s.a.places} | ({s.start.buffer} if s.start else set())
     return out
 
 

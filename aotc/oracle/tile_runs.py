@@ -104,14 +104,14 @@ class TileRuns(Values):
     # ------------------------------------------------------------ sums
 
     def tile(self, s: Tile) -> None:
-        if s.unit:
+        if s.micro.unit:
             assert self.table is not None, s
-            self.memory.at_unit(s.unit, (self.table[0], self.points[s.b][0]))
-        kind = DTYPES[s.dtypes[2]].numpy
+            self.memory.at_unit(s.micro.unit, (self.table[0], self.points[s.b.point][0]))
+        kind = DTYPES[s.micro.dtypes.sums].numpy
         taps, kc = int(self.now(s.taps)), self.now(s.kc)
-        steps = dot_step(s.dtypes[0])
+        steps = dot_step(s.micro.dtypes.a)
         most = int(np.max(kc)) * steps
-        shape = (s.mr, s.nv * s.lanes, *self.shape)
+        shape = (s.micro.mr, s.micro.nr, *self.shape)
         sums = np.zeros(shape, kind)
         if s.start is not None:
             j = self._columns(s)
@@ -123,11 +123,11 @@ class TileRuns(Values):
                     -1, *[1] * (len(self.shape) + 1))
                 live = k < kc * steps
                 a, b = self._a(s, tap, k, live), self._b(s, tap, k, live, kc * steps)
-                if s.grouping is not None and s.dtypes[0] == "u8":  # a row of bytes
+                if s.micro.grouping is not None and s.micro.dtypes.a == "u8":  # a row of bytes
                     a = np.where(live, a.astype(np.int32) - MIDDLE, 0)
                 sums[:a.shape[1]] += np.einsum("km...,kn...->mn...", *(
                     from_bf16(x) if t == BF16 else x.astype(kind)
-                    for x, t in zip((a, b), s.dtypes)))
+                    for x, t in zip((a, b), s.micro.dtypes)))
         if s.live:
             sums[s.live:] = np.nan if kind == np.float32 else -1  # nobody may look at them
         if s.in_place:
@@ -146,15 +146,15 @@ class TileRuns(Values):
 
     def _a(self, s: Tile, tap: int, k: Array, live: Array) -> Array:
         """A of every step and row: (steps, rows, ...)."""
-        at = self.now(s.first) + k * self.now(s.step)
-        if s.rows:
+        at = self.now(s.a.first) + k * self.now(s.a.step)
+        if s.a.places:
             rows = [self._live(r.buffer, self.now(r.offset) + at[:, 0], live[:, 0])
-                    for r in s.rows]
+                    for r in s.a.places]
             return np.stack([np.broadcast_to(r, (len(k), *self.shape)) for r in rows], axis=1)
         assert self.table is not None, s
         buffer, offsets, holes, outside = self.table
         here = self._deeper(offsets[tap])
-        full = (len(k), s.mr, *self.shape)
+        full = (len(k), s.micro.mr, *self.shape)
         there = np.broadcast_to(live, full)
         if holes is None:
             return np.broadcast_to(self._live(buffer, here + at, there), full)
@@ -170,34 +170,34 @@ class TileRuns(Values):
         return x.reshape(x.shape[0], *more, *x.shape[1:])
 
     def _columns(self, s: Tile) -> Array:
-        return np.arange(s.nv * s.lanes).reshape(-1, *[1] * len(self.shape))
+        return np.arange(s.micro.nr).reshape(-1, *[1] * len(self.shape))
 
     def _there(self, s: Tile, j: Array) -> Array | None:
-        return j < self.now(s.left)
+        return j < self.now(s.b.left)
 
     def _b(self, s: Tile, tap: int, k: Array, live: Array, depth: Array) -> Array:
         """B of every step and column: (steps, columns, ...)."""
-        buffer, first = self.points[s.b]
+        buffer, first = self.points[s.b.point]
         j = self._columns(s)
-        if s.grouping is not None:
-            own = self._grouped if s.dtypes[0] == "f32" else self._expanded
-            return own(s, s.grouping, k, live)
-        step = dot_step(s.dtypes[0])
+        if s.micro.grouping is not None:
+            own = self._grouped if s.micro.dtypes.a == "f32" else self._expanded
+            return own(s, s.micro.grouping, k, live)
+        step = dot_step(s.micro.dtypes.a)
         if step > 1:
             k = k + tap * depth
-            at = (k // step * (s.nv * s.lanes) + j) * step + k % step
+            at = (k // step * (s.micro.nr) + j) * step + k % step
         else:
-            at = tap * self.now(s.tap_b) + k * self.now(s.ldb) + j
-        live = live & (j < self.now(s.left)) if s.masked else live
+            at = tap * self.now(s.b.tap_step) + k * self.now(s.b.step) + j
+        live = live & (j < self.now(s.b.left)) if s.b.masked else live
         found = self._live(buffer, first + at, np.broadcast_to(
             live, np.broadcast_shapes(live.shape, at.shape, self.shape)))
-        return np.broadcast_to(found, (len(k), s.nv * s.lanes, *self.shape))
+        return np.broadcast_to(found, (len(k), s.micro.nr, *self.shape))
 
     def _expanded(self, s: Tile, g: Grouping, k: Array, live: Array) -> Array:
         """B of grouped weights in a panel of bytes: (steps, columns, ...)."""
-        buffer, first = self.points[s.b]
-        j, nr = self._columns(s), s.nv * s.lanes
-        step = dot_step(s.dtypes[0])
+        buffer, first = self.points[s.b.point]
+        j, nr = self._columns(s), s.micro.nr
+        step = dot_step(s.micro.dtypes.a)
         width = LANE // step
         group = first + k // g.size * (group_room(g, step) * nr)
 
@@ -214,8 +214,8 @@ class TileRuns(Values):
 
     def _grouped(self, s: Tile, g: Grouping, k: Array, live: Array) -> Array:
         """B of grouped weights: (steps, columns, ...)."""
-        buffer, first = self.points[s.b]
-        nr = s.nv * s.lanes
+        buffer, first = self.points[s.b.point]
+        nr = s.micro.nr
 
         def row(number: Array | int) -> Array:
             at = first + (k // g.size * g.rows + number) * nr + self._columns(s)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from aotc.ir.category import BF16_PRODUCT, BYTES, SIGNED_BYTES
 from aotc.target.base import Cross, Machine, Memory, Target, VectorFacts, Words
 from aotc.target.kernel_rows import KernelRow, ProductRow
 from aotc.target.micro_kernels import (
@@ -176,8 +177,8 @@ X86_V4_BF16 = replace(X86_V4_BF16, makers=("AuthenticAMD",))
 # later.  One core does 240 GFLOP/s of f32, of bf16 on tiles 3700 at most, these rows
 # 1100 to 1300, of bytes assumed twice as many; two products a lane (vdpbf16ps) are half as fast as
 # f32 there, so that M = 1 has its rows in f32 lanes.
-_ON_TILES = (*(dot_tiles("amx", m, ("bf16", "bf16", "f32")) for m in (64, 32, 16)),
-             *(dot_tiles("amx", m, (d, "i8", "i32"), rate=10.0) for d in ("u8", "i8")
+_ON_TILES = (*(dot_tiles("amx", m, BF16_PRODUCT) for m in (64, 32, 16)),
+             *(dot_tiles("amx", m, d, rate=10.0) for d in (BYTES, SIGNED_BYTES)
                for m in (64, 32, 16)))
 X86_V4_AMX = _with_dots(
     replace(X86_V4, machine=replace(_machine(210e9, l2=2 * _MIB, l3=64 * _MIB),

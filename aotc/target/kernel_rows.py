@@ -219,7 +219,7 @@ class ProductRow(KernelRow):
     @property
     def products(self) -> tuple[Dtypes, ...]:
         """The types of A, of B and of the sums that it takes together."""
-        return tuple((self.a, b, self.sums) for b in self.b)
+        return tuple(Dtypes(self.a, b, self.sums) for b in self.b)
 
     def takes(self, dtypes: Dtypes | None) -> bool:
         """True if a product of these types (None: no such product) is one of the row's."""

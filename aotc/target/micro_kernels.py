@@ -1,6 +1,7 @@
 """The usual rows of targets on vectors, by what differs between them: the instruction set that ends
 their names, lanes, tiles, element types."""
 
+from aotc.ir.category import Dtypes
 from aotc.target.kernel_rows import GroupedWeights, KernelRow, NestRow, ProductRow, RegisterTile
 
 WINDOW_BLOCK = 4  # neighbouring outputs of a sliding window computed together, sharing loads
@@ -30,9 +31,9 @@ def unit_product(suffix: str, lanes: int, rows: int, columns: int, rate: float,
 MOVED = "dot_moved.c.j2"  # the template of 8-bit rows whose instruction takes the other rows
 
 
-def operands(dtypes: tuple[str, str, str]) -> str:
+def operands(dtypes: Dtypes) -> str:
     """What names say of the operands of narrow products: ``u8s8``, ``s8s8``, ``bf16``."""
-    a, b = (d if d == "bf16" else d.replace("i", "s") for d in dtypes[:2])
+    a, b = (d if d == "bf16" else d.replace("i", "s") for d in (dtypes.a, dtypes.b))
     return a if a == b == "bf16" else a + b
 
 
@@ -41,8 +42,8 @@ def dot(suffix: str, lanes: int, mr: int, nv: int, template: str = "dot.c.j2",
     """Row of 8-bit products, of ``rows`` u8 or i8: an MR x (NV*lanes) tile of i32 sums over full
     K.  rate: products in the time of one in f32."""
     tile = RegisterTile(mr, nv, lanes)
-    return ProductRow(f"dot_{operands((rows, 'i8', 'i32'))}_{tile}__{suffix}", "dot", rows, ("i8",),
-                      "i32", tile, template, rate=rate)
+    name = f"dot_{operands(Dtypes(rows, 'i8', 'i32'))}_{tile}__{suffix}"
+    return ProductRow(name, "dot", rows, ("i8",), "i32", tile, template, rate=rate)
 
 
 def dot_pairs(suffix: str, lanes: int, mr: int, nv: int,
@@ -68,7 +69,7 @@ TILE_STEPS = 8  # steps of 64 bytes of a sum whose part of a panel, 16 KB, stays
 TILES = "dot_tiles.c.j2"  # the template of rows on matrix tiles
 
 
-def dot_tiles(suffix: str, mr: int, dtypes: tuple[str, str, str],
+def dot_tiles(suffix: str, mr: int, dtypes: Dtypes,
               rate: float | None = None) -> ProductRow:
     """Row of products on matrix tiles: MR (one tile, two, or four in slices of the sum) by two
     tiles of sums over full K.  rate: where that is not ``Tuning.narrow_rate``."""

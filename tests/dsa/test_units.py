@@ -104,8 +104,8 @@ def test_products_run_on_the_matrix_engine(make, tmp_path, monkeypatch):
     near = HALVES if make is halves else NEAR
     assert len(tiles(plan)) == {products: 6, halves: 2, long: 2}[make]
     assert any(g.splits for g in s.groups) == (make is long)
-    assert all(t.unit == "matrix" and not t.template for t in tiles(plan))
-    assert make is not halves or {t.dtypes[:2] for t in tiles(plan)} == {
+    assert all(t.micro.unit == "matrix" and not t.micro.template for t in tiles(plan))
+    assert make is not halves or {(t.micro.dtypes.a, t.micro.dtypes.b) for t in tiles(plan)} == {
         ("f16", "f16"), ("f32", "f16")}
     bundle = built(plan, s, tmp_path / "b")
     monkeypatch.setenv("AOTC_DSA_TRACE", os.fspath(tmp_path / "trace"))
@@ -131,7 +131,7 @@ def test_columns_of_a_head_are_copied_without_those_of_others(width):
         g, = s.groups
         cut = choose_copies(program, TARGET, (replace(g, tile=g.tile | tile, copies={}),), {})
         plan = lower(program, replace(s, groups=cut), TARGET)
-        assert not plan_faults(plan) and {t.unit for t in tiles(plan)} == {"matrix"}
+        assert not plan_faults(plan) and {t.micro.unit for t in tiles(plan)} == {"matrix"}
         sizes = {x.name: x.elements for x in plan.kernels[0].scratch}
         narrow = width == 64 or not tile and "j" not in g.tile
         assert (sizes["v_near"] < rows * heads * width) == narrow
@@ -149,7 +149,7 @@ def test_slices_of_sums_fit_for_every_number_of_rows():
     program, syms = m.done("y"), {"batch": 2, "rows": 7}
     s = decide(program, TARGET)
     plan = lower(program, s, TARGET)
-    assert any(g.splits for g in s.groups) and {t.unit for t in tiles(plan)} == {"matrix"}
+    assert any(g.splits for g in s.groups) and {t.micro.unit for t in tiles(plan)} == {"matrix"}
     feeds = random_feeds(program, np.random.default_rng(), syms)
     assert not differences(run_plan(plan, feeds, syms), evaluate(program, feeds, syms), NEAR)
 

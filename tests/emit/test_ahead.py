@@ -189,7 +189,7 @@ def panels_in_turn(c, ends):
              for name, lo, hi, step in
              [(r.axis.name, r.lo, r.hi, 1) for r in c.outer]
              + [("tap0", Const(0), loops.taps, 1)]
-             + [("k_lo", Const(0), c.k.axis.extent, c.slice or size)]
+             + [("k_lo", Const(0), c.k.axis.extent, c.slices.steps if c.slices else size)]
              + [("n0", c.n.lo, c.n.hi, loops.nr)]]
     found = []
     for turn in itertools.product(*steps):
@@ -217,12 +217,12 @@ def test_what_is_fetched_next_is_what_is_read_next(program, ends, sums):
     c = replace(c, outer=tuple(Range(r.axis, Const(0), r.axis.extent) for r in c.outer), **sums)
     if not ends:
         c = replace(c, n=Range(c.n.axis, Const(0), c.n.axis.extent))
-    nr = c.nv * c.lanes
+    nr = c.micro.nr
     turns = panels_in_turn(c, ends)
     assert len(turns) > 3
     assert [then for _, then in turns[:-1]] == [col for col, _ in turns[1:]]
     then = turns[-1][1]  # another work item's first panel, or the first of all for other rows
-    depth = math.prod(r.axis.extent.value for r in (*c.slice_taps, *c.taps, c.k))
+    depth = math.prod(r.axis.extent.value for r in c.sums)
     assert then == (192 // nr * nr * depth if ends else 0)
     assert all(col != then for col, then in turns)
 

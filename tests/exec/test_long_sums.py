@@ -149,7 +149,8 @@ def test_products_say_their_parts():
     program = m.done("short", "long")
     for target in RUNNABLE:
         plan = lower(program, decide(program, target), target)
-        parts = [s.part for k in plan.kernels for s in k.lowered.stages if isinstance(s, Contract)]
+        parts = [s.micro.part for k in plan.kernels for s in k.lowered.stages
+                 if isinstance(s, Contract)]
         assert parts == [0, STEPS], target.name
         assert "in parts of 512" in str(plan)
 
@@ -165,7 +166,7 @@ def test_products_of_blocks_of_threads_have_totals_where_sums_are_very_long(targ
         m.step(name, (i, j), m.ref(f"x{name}", i, r) * m.ref(f"w{name}", r, j), (r,), "sum")
     program, target = m.done("short", "long"), get_target(target)
     plan = lower(program, decide(program, target, winograd=()), target)  # whole: no rewrites
-    assert [s.part for k in plan.kernels for s in k.lowered.stages] == [0, STEPS]
+    assert [s.micro.part for k in plan.kernels for s in k.lowered.stages] == [0, STEPS]
     text = "".join(EMITTERS[target.emitter](plan, target).values())
     assert text.count("float total[") == 1 and "+= acc[" in text
 

@@ -45,7 +45,7 @@ def test_a_long_sum_over_weights_that_no_cache_holds_runs_in_slices(target):
     step = g.splits["y"]["r"]
     assert 2048 % step == 0 and 0 < g.tile["j"] < 2048
     contract, = (s for k in lower(program, schedule, target).kernels for s in k.lowered.stages)
-    assert contract.slice == step and contract.slices
+    assert contract.slices.steps == step
 
 
 @pytest.mark.parametrize("target", X86, ids=lambda t: t.name)
@@ -63,7 +63,7 @@ def test_a_long_sum_over_columns_in_place_runs_in_slices_unless_both_fit(target)
     assert g.choices["y"].b == "direct" and g.splits["y"].keys() == {"r"}
     contract, = (s for k in lower(transposed(16384, 64), schedule, target).kernels
                  for s in k.lowered.stages)
-    assert contract.slices and contract.slice == g.splits["y"]["r"]
+    assert contract.slices.steps == g.splits["y"]["r"]
     assert only_group(transposed(2048, 64), target)[0].splits == {}
 
 
@@ -103,7 +103,7 @@ def test_the_taps_of_a_convolution_are_slices_where_a_panel_leaves_the_cache(tar
     g, = schedule.groups
     assert g.splits["y"].keys() == {"j", "k", "i"} and g.splits["y"]["j"] == g.splits["y"]["k"] == 1
     contract, = (s for k in lower(program, schedule, target).kernels for s in k.lowered.stages)
-    assert len(contract.slice_taps) == 2 and not contract.taps and contract.slices
+    assert len(contract.slices.taps) == 2 and not contract.taps
     for wrong in ({"i": 512}, {"i": 512, "j": 2, "k": 1}, {"i": 512, "j": 1, "k": 1, "o": 4}):
         with pytest.raises(ScheduleError, match="split of y: '[jko]'"):
             lower(program, with_split(schedule, wrong), target)
@@ -197,7 +197,7 @@ def test_results_across_the_lanes_are_gathered_and_transposed(target):
     program = p.done("y")
     plan = lower(program, decide(program, target), target)
     contracts = [s for k in plan.kernels for s in k.lowered.stages if isinstance(s, Contract)]
-    assert contracts and all(c.turned and c.turned_rows % c.mr == 0 for c in contracts)
+    assert contracts and all(c.turned and c.turned.rows % c.micro.mr == 0 for c in contracts)
 
 
 @pytest.mark.parametrize("target", X86, ids=lambda t: t.name)

@@ -12,6 +12,7 @@ from aotc.emit.c.tile_writer import ukernel_name
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.dialect import Dialect, environment
 from aotc.emit.text.wrapped import wrapped
+from aotc.ir.category import Dtypes
 from aotc.ir.dtypes import BF16, DTYPES
 from aotc.ir.plan import Plan
 from aotc.ir.statements import (
@@ -21,7 +22,6 @@ from aotc.ir.tile_statements import Tile, dot_step, is_narrow
 from aotc.target.base import Target
 from aotc.target.micro_kernels import DIGITS, TILES
 
-Dtypes = tuple[str, str, str]  # of rows, columns and sums
 Instance = tuple[str, dict[str, Any], Dtypes]  # (template, parameters, dtypes)
 PAIRS, ON_TILES = "aotc_pairs.h", "aotc_tiles.h"  # of products of bf16, and on matrix tiles
 GROUPS, DIGIT_SUMS = "aotc_groups.h", "aotc_digits.h"  # of grouped weights
@@ -114,9 +114,9 @@ def _ukernels(plans: Iterable[Plan], dialect: Dialect) -> dict[str, Instance]:
     found = {}
     for k in (k for plan in plans for k in plan.kernels):
         for s in walk_body(k.body):
-            if isinstance(s, Tile) and not s.in_place and s.template:
+            if isinstance(s, Tile) and not s.in_place and s.micro.template:
                 name, params = ukernel_name(s, dialect)
-                found[name] = (s.template, params, s.dtypes)
+                found[name] = (s.micro.template, params, s.micro.dtypes)
     return dict(sorted(found.items()))
 
 
@@ -138,7 +138,7 @@ def _ukernel_header(name: str, dialect: Dialect, ukernels: Mapping[str, Instance
 def _of_narrow(dtypes: Dtypes) -> str:
     """The signature for narrow products: the types of rows, columns and sums."""
     rows, columns, sums = (DTYPES[d].c for d in dtypes)
-    return (f"(int64_t taps, int64_t {COUNTED[dot_step(dtypes[0])]}, const {rows} *const *a, "
+    return (f"(int64_t taps, int64_t {COUNTED[dot_step(dtypes.a)]}, const {rows} *const *a, "
             f"const {columns} *b,\n    {sums} *acc);\n")
 
 
@@ -154,7 +154,7 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
     env = environment(target.folder)
     bodies = [env.get_template(template).render(name=f"{name}_{u}", **params)
               for u, (template, params, _) in ukernels.items()]
-    rows = {d[0] for template, _, d in ukernels.values() if template != TILES}
+    rows = {d.a for template, _, d in ukernels.values() if template != TILES}
     tiles = any(template == TILES for template, _, _ in ukernels.values())
     head = (_banner(name, f"micro-kernels for {target.name}.") + _requires(target)
             + f"{dialect.facts.defines}#include \"{dialect.facts.header}\"\n"

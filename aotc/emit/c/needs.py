@@ -39,23 +39,23 @@ def needs(kernels: Iterable[Kernel]) -> Needs:
     dtypes = _dtypes(*bodies)
     return Needs(
         bool(dtypes & set(HALVES)) or any(
-            isinstance(s, Tile) and HALF in s.dtypes for s in inner), BF16 in dtypes,
+            isinstance(s, Tile) and HALF in s.micro.dtypes for s in inner), BF16 in dtypes,
         bool(_dtypes(*lanes) & {*SHORT, "i32"}),
         any(isinstance(s, Expand) for s in inner),
         any(isinstance(s, Call) for s in inner),
         any(map(on_tiles, inner)),
         max((_reach(s) for s in inner if isinstance(s, RowTable)), default=0) if not any(
-            isinstance(s, Tile) and s.unit for s in inner) else 0)
+            isinstance(s, Tile) and s.micro.unit for s in inner) else 0)
 
 
 def on_tiles(s: Stmt) -> bool:
     """True for sums on matrix tiles, which a thread has to be given."""
-    return isinstance(s, Tile) and s.template == TILES
+    return isinstance(s, Tile) and s.micro.template == TILES
 
 
 def has_groups(plan: Plan) -> bool:
     """True if a Plan reads grouped weights."""
-    return any(isinstance(s, Expand) or isinstance(s, Tile) and s.grouping is not None
+    return any(isinstance(s, Expand) or isinstance(s, Tile) and s.micro.grouping is not None
                for k in plan.kernels for s in walk_body(k.body))
 
 

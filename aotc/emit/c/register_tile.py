@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from aotc.ir.category import Dtypes
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.tile_statements import dot_step
 from aotc.target.micro_kernels import TILE_STEPS, operands
@@ -100,10 +101,10 @@ def byte_words(rows: str, moved: bool) -> dict[str, Any]:
             "call": "aotc_sdot" if (rows == "i8") != moved else "aotc_dot"}
 
 
-def tile_words(mr: int, nr: int, dtypes: tuple[str, str, str]) -> dict[str, Any]:
+def tile_words(mr: int, nr: int, dtypes: Dtypes) -> dict[str, Any]:
     """What the template of matrix tiles says of products of ``dtypes``: where its tiles lie, C
     types, the macro that multiplies, what groups of 4 bytes are called."""
     rows, columns, sums = (DTYPES[d].c for d in dtypes)
     return {"tiles": MatrixTiles.of(mr, nr), "rows": rows, "columns": columns, "sums": sums,
             "multiply": f"AOTC_TILE_{operands(dtypes).upper()}",
-            "counted": COUNTED[dot_step(dtypes[0])]}
+            "counted": COUNTED[dot_step(dtypes.a)]}

@@ -143,36 +143,38 @@ class Writer(LaneWriter):
         """A call of the micro-kernel that leaves the sums in ``acc_tile``."""
         name, _ = ukernel_name(s, self.env["dialect"])
         function = f"{self.env['prefix']}_{name}"
-        if is_narrow(s.dtypes):
+        if is_narrow(s.micro.dtypes):
             return [f"{function}({c_index(s.taps, 0)}, {c_index(s.kc, 0)}, a_row, b_col, "
                     "acc_tile);"]
         tail = [x or none for x, none in zip(self._argument(s), ("NULL", "0"))]
-        return [f"{function}({c_index(s.taps, 0)}, {c_index(s.kc, 0)}, a_row, {c_index(s.step, 0)},"
-                f" b_col, {c_index(s.ldb, 0)}, {c_index(s.tap_b, 0)}, {c_index(s.left, 0)}, "
-                f"{', '.join(tail)}, acc_tile);"]
+        taps, kc, ak, *b = (c_index(e, 0) for e in (
+            s.taps, s.kc, s.a.step, s.b.step, s.b.tap_step, s.b.left))
+        return [f"{function}({taps}, {kc}, a_row, {ak}, b_col, {', '.join((*b, *tail))}, "
+                "acc_tile);"]
 
     def _tile_in_place(self, s: Tile) -> list[str]:
         """The sums in an array of vectors."""
         say, block = self.env["dialect"], Scalars(self.env, self.names)
         params = ukernel_name(s, say)[1]
-        if s.rows:
-            rows = [self._place(replace(r, offset=simplify(r.offset + s.first)), block)
-                    for r in s.rows]
+        if s.a.places:
+            rows = [self._place(replace(r, offset=simplify(r.offset + s.a.first)), block)
+                    for r in s.a.places]
         else:
-            first = "" if s.first == Const(0) else f" + {c_index(s.first, 13)}"
-            at = [plus(f"tap0 * {s.mr}", i) if s.many_taps else f"{i}" for i in range(s.summed)]
+            first = "" if s.a.first == Const(0) else f" + {c_index(s.a.first, 13)}"
+            tap = f"tap0 * {s.micro.mr}"
+            at = [plus(tap, i) if s.a.many_taps else f"{i}" for i in range(s.summed)]
             rows = [f"a_row[{x}]{first}" for x in at]
         one = s.taps == Const(1)
-        step = "" if params["unit"] else f" * {c_index(s.step, 13)}"
+        step = "" if params["unit"] else f" * {c_index(s.a.step, 13)}"
         ahead = self._argument(s) if s.ahead else ["", ""]
         sums: dict[str, Any] = {
             "tile": RegisterTile(
-                s.summed, s.nv, s.lanes, f"a_rows[i][k0{step}]", tuple(rows), s.reread),
+                s.summed, s.micro.nv, s.micro.lanes, f"a_rows[i][k0{step}]", tuple(rows), s.reread),
             "masked": params["masked"], "column": params["column"],
             "taps": "" if one else c_index(s.taps, 11), "kc": c_index(s.kc, 11),
-            "ldb": c_index(s.ldb, 0),
-            "panel": "b_col" if one else f"b_col + tap0 * {c_index(s.tap_b, 13)}",
-            "n": c_index(s.left, 12), "next": ahead[0], "ahead": ahead[1]}
+            "ldb": c_index(s.b.step, 0),
+            "panel": "b_col" if one else f"b_col + tap0 * {c_index(s.b.tap_step, 13)}",
+            "n": c_index(s.b.left, 12), "next": ahead[0], "ahead": ahead[1]}
         text = environment(say.folder).get_template("contraction_tile.j2").render(sums)
         return block.lines + text.rstrip("\n").split("\n")
 
@@ -269,31 +271,32 @@ def _next_row(rows: tuple[Range, ...], more: str) -> list[str]:
 def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
     """Name of the micro-kernel instance a Tile calls, and its template parameters.  Vectors of any
     length never touch columns that do not exist: no instance of its own for those."""
-    unit, fetches = s.step == Const(1), s.ahead is not None
-    masked = s.masked and say.vectors.fixed
-    base, column = s.row.replace("__", "_"), Elements.of(s.dtypes[1])
+    m = s.micro
+    unit, fetches = s.a.step == Const(1), s.ahead is not None
+    masked = s.b.masked and say.vectors.fixed
+    base, column = m.row.replace("__", "_"), Elements.of(m.dtypes.b)
     name = base + ("" if unit else "_strided") + ("_masked" if masked else "") + (
-        "_parts" if s.part else "") + column.suffix
+        "_parts" if m.part else "") + column.suffix
     name += (f"_{s.live}rows" if s.live else "") + (f"_reread{s.reread}" if s.reread else "") + (
         f"_unroll{s.unroll}" if s.unroll > 1 else "")
-    params = {"mr": s.mr, "nv": s.nv, "lanes": s.lanes, "nr": s.nv * s.lanes, "unit": unit,
+    params = {"mr": m.mr, "nv": m.nv, "lanes": m.lanes, "nr": m.nr, "unit": unit,
               "summed": s.summed, "masked": masked, "unroll": s.unroll}
-    dots, g = dot_step(s.dtypes[0]), s.grouping
+    dots, g = dot_step(m.dtypes.a), m.grouping
     if g is not None:
         name += f"_{g.bits}bits{g.size}_{g.planes}" + ("_zeros" if g.zeros else "")
-        return name, params | {"grouping": g, "panel": PanelPlaces.of(g, s.nv * s.lanes, dots),
-                               "counted": COUNTED[dots], "integers": INTEGERS.get(s.dtypes[0])}
+        return name, params | {"grouping": g, "panel": PanelPlaces.of(g, m.nr, dots),
+                               "counted": COUNTED[dots], "integers": INTEGERS.get(m.dtypes.a)}
     if dots > 1:
-        if s.template == TILES:
-            return name, params | tile_words(s.mr, s.nv * s.lanes, s.dtypes)
-        return name, params | {"step": dots * s.nv * s.lanes} | byte_words(
-            s.dtypes[0], s.template == MOVED)
+        if m.template == TILES:
+            return name, params | tile_words(m.mr, m.nr, m.dtypes)
+        return name, params | {"step": dots * m.nr} | byte_words(
+            m.dtypes.a, m.template == MOVED)
     name += "_alone" if say.vectors.prefetches and not fetches else ""
     first, step = ("k_lo", "k0") if unit else ("k_lo * ak", "k0 * ak")
-    rows = tuple(f"a[{i}] + {first}" for i in range(s.summed)) if s.part else ()
+    rows = tuple(f"a[{i}] + {first}" for i in range(s.summed)) if m.part else ()
     return name, params | {
-        "part": s.part, "column": column, "fetches": fetches, "tile": RegisterTile(
-            s.summed, s.nv, s.lanes, f"{'a_rows' if s.part else 'a'}[i][{step}]", rows, s.reread)}
+        "part": m.part, "column": column, "fetches": fetches, "tile": RegisterTile(
+            s.summed, m.nv, m.lanes, f"{'a_rows' if m.part else 'a'}[i][{step}]", rows, s.reread)}
 
 
 __all__ = ["Writer", "ukernel_name"]

@@ -131,25 +131,25 @@ class _CoreWriter(KernelWriter):
 
     def tile(self, s: Tile) -> list[str]:
         """One product of the matrix engine, from what its sums start from."""
-        assert s.unit and not s.rows, s  # the target has no other products
-        nr, left = s.nv * s.lanes, c_index(s.left, 0)
+        assert s.micro.unit and not s.a.places, s  # the target has no other products
+        nr, left = s.micro.nr, c_index(s.b.left, 0)
         sums = self.sums(s.in_place)
-        size = f"{s.mr * nr} * sizeof(float)"
-        kinds = ", ".join(f"sizeof({DTYPES[t].c})" for t in s.dtypes[:2])
-        start = [f"float sums[{s.mr * nr}];"] * s.in_place + [f"memset({sums}, 0, {size});"]
+        size = f"{s.micro.mr * nr} * sizeof(float)"
+        kinds = ", ".join(f"sizeof({DTYPES[t].c})" for t in (s.micro.dtypes.a, s.micro.dtypes.b))
+        start = [f"float sums[{s.micro.mr * nr}];"] * s.in_place + [f"memset({sums}, 0, {size});"]
         if s.start is not None:
             j = self.names.fresh("column")
             block = Scalars(self.env, self.names)
             at = block.text(s.start.offset, 12)
-            value = self.env["get"](s.start.buffer, f"{at} + {j}", s.dtypes[2])
+            value = self.env["get"](s.start.buffer, f"{at} + {j}", s.micro.dtypes.sums)
             start += [*block.lines, f"for (int64_t {j} = 0; {j} < {nr} && {j} < {left}; ++{j}) {{",
                       f"    const float first = {value};",
                       f"    for (int i = 0; i < {s.summed}; ++i) {{",
                       f"        {sums}[i * {nr} + {j}] = first;", "    }", "}"]
-        sizes = ", ".join(c_index(e, 0) for e in (s.first, s.taps, s.kc, s.step, s.ldb, s.tap_b,
-                                                    s.left))
-        return [*start, f"aotc_dsa_multiply(core, &(const aotc_dsa_product){{{s.mr}, {s.summed}, "
-                f"{nr}, {kinds}, {sizes}}}, a_row, b_col, {sums});"]
+        sizes = ", ".join(c_index(e, 0) for e in (
+            s.a.first, s.taps, s.kc, s.a.step, s.b.step, s.b.tap_step, s.b.left))
+        return [*start, f"aotc_dsa_multiply(core, &(const aotc_dsa_product){{{s.micro.mr}, "
+                f"{s.summed}, {nr}, {kinds}, {sizes}}}, a_row, b_col, {sums});"]
 
     def sums(self, in_place: bool) -> str:
         """The array with the engine's accumulators: those of slices join others first."""

@@ -80,7 +80,7 @@ def contract_lines(c: Contract, env: BlockEnv, names: Names, template: Template,
     text = template.render(
         **c.writing.said, mr=row.tile.mr, nr=row.tile.nr, tm=tm, tn=tn, bk=row.steps,
         teams=row.shared.teams, operand=row.a, kind=KIND.get(row.a, ""), threads=threads,
-        part=c.part // row.steps, base=base, rows=_signed(rows),
+        part=c.micro.part // row.steps, base=base, rows=_signed(rows),
         row_before=row_before, again=c.again, last_stage=(c.writing.stages or 1) - 1,
         n_lo=c_index(c.n.lo, 0), n_hi=c_index(c.n.hi, 12), kc=_int(kc), taps=_int(simplify(taps)),
         lane=c.n.axis.name, table=_table(c, env, names, row_extents) if not flat else None,
@@ -241,7 +241,7 @@ def _offset(c: Contract, o: Operand) -> Expr:
     flat = as_expr(0)
     for r in (*c.taps, c.k):
         flat = flat * r.axis.extent + r.axis
-    nr = c.nv * c.lanes
+    nr = c.micro.nr
     return o.offset + flat * nr + c.n.axis % nr
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from aotc.ir.expr import Axis, Binary, Const, Expr, Shape, Var, maximum, show
-from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.program import Fold
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.stage_choice import UNSAID, StageChoice
 from aotc.ir.statements import Body, Box, Let, Put, Range, Stmt, text_of
+from aotc.ir.tile_statements import MicroKernel
 
 Bindings = tuple[tuple[Axis, Expr], ...]  # (name, what it stands for), in order
 
@@ -125,30 +125,41 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Turned:
+    """Results that lie across the lanes in memory: they are gathered in ``scratch`` of so many
+    ``rows`` and stored from there by transposed blocks."""
+
+    BUFFERS: ClassVar[tuple[str, ...]] = ("scratch",)
+    scratch: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Sums that run ``steps`` of k at a time, kept in ``scratch`` between, in one tap of ``taps``,
+    which the Contract has no more.  fed: what engines copy for each slice, and waits for it."""
+
+    BUFFERS: ClassVar[tuple[str, ...]] = ("scratch",)
+    scratch: str
+    steps: int
+    taps: tuple[Range, ...] = ()
+    fed: Body = ()
+
+
+@dataclass(frozen=True)
 class Contract(Stmt):
-    """C[m, n] = sum over taps and k of A[m, tap, k] * B[tap, k, n], in MR x NR register tiles.
+    """C[m, n] = sum over taps and k of A[m, tap, k] * B[tap, k, n], in register tiles of ``micro``.
 
     outer: loops around everything; m: the axes flattened into rows; n: the lane axis;
     taps: outer reduction axes; k: the innermost reduction axis.  ``puts`` use Var ``acc``.
-    dtypes: of A, B and the sums.  turned: scratch of ``turned_rows`` rows of results, which lie
-    across the lanes in memory: they are stored from there by transposed blocks ("" = stored as
-    they come).  slices: scratch for sums that run ``slice`` steps of k at a time ("" = whole), in
-    one tap of ``slice_taps``, which ``taps`` has no more.  whole: which of "rows" and "columns"
-    fill every register tile; tiles of the others may be cut at their end.  part: steps of the sum,
-    over taps and k, that are summed by themselves before they join the rest (0: it runs whole).
-    grouping: how the bytes of B's panels hold weights (None: they hold elements); with mode
-    "expanded" a panel of them is expanded to f32 in the scratch ``b.pad`` for all rows.  unit: of
-    the machine, which multiplies instead of a micro-kernel ("": none does).  again: threads that
-    share it wait behind each tile, because what comes next uses the memory of its steps.  fed: what
-    engines copy for each slice, and waits for it.
+    turned: None where results are stored as they come; slices: None where sums run whole.  whole:
+    which of "rows" and "columns" fill every register tile; tiles of the others may be cut at their
+    end.  With mode "expanded" a panel of grouped weights is expanded to f32 in the scratch
+    ``b.pad`` for all rows.  writing: the Schedule's choices.  again: threads that share it wait
+    behind each tile, because what comes next uses the memory of its steps.
     """
 
-    BUFFERS = ("turned", "slices")
-    row: str
-    template: str
-    mr: int
-    nv: int
-    lanes: int
+    micro: MicroKernel
     outer: tuple[Range, ...]
     m: tuple[Range, ...]
     n: Range
@@ -158,20 +169,20 @@ class Contract(Stmt):
     b: Operand
     acc: Var
     puts: tuple[Put, ...]
-    note: str = ""
-    dtypes: tuple[str, str, str] = ("f32", "f32", "f32")
-    turned: str = ""
-    turned_rows: int = 0
-    slices: str = ""
-    slice: int = 0
-    slice_taps: tuple[Range, ...] = ()
+    turned: Turned | None = None
+    slices: Slices | None = None
     whole: tuple[str, ...] = ()
-    part: int = 0
     writing: StageChoice = UNSAID
-    grouping: Grouping | None = None
-    unit: str = ""
     again: bool = False
-    fed: Body = ()
+
+    @property
+    def row(self) -> str:
+        return self.micro.row
+
+    @property
+    def sums(self) -> tuple[Range, ...]:
+        """All axes of its sums, the innermost last, those of slices among them."""
+        return (*(self.slices.taps if self.slices else ()), *self.taps, self.k)
 
     @property
     def row_count(self) -> Expr:
@@ -182,20 +193,21 @@ class Contract(Stmt):
         return simplify(n)
 
     def lines(self) -> list[str]:
-        out = [f"contract {self.row} {self.mr}x{self.nv * self.lanes}" + (
-            f" turned by {self.turned_rows} rows" if self.turned else "") + (
-            f" in slices of {self.slice}" if self.slices else "") + "".join(
-                f", {r}" for r in self.slice_taps) + (
+        m, turned, slices = self.micro, self.turned, self.slices
+        out = [f"contract {m.row} {m.mr}x{m.nr}" + (
+            f" turned by {turned.rows} rows" if turned else "") + (
+            f" in slices of {slices.steps}" if slices else "") + "".join(
+                f", {r}" for r in (slices.taps if slices else ())) + (
             f", whole {' and '.join(self.whole)}" if self.whole else "") + (
-            f", sums in parts of {self.part}" if self.part else "") + (
-            f", weights of {self.grouping}" if self.grouping else "") + (
-            f", by {self.unit}" if self.unit else "") + (
+            f", sums in parts of {m.part}" if m.part else "") + (
+            f", weights of {m.grouping}" if m.grouping else "") + (
+            f", by {m.unit}" if m.unit else "") + (
             ", memory used again" if self.again else "") + "".join(
             f", {k} {v}" for k, v in self.writing.said.items())]
         out += [f"for {r} {{" for r in self.outer]
         out += [f"rows {', '.join(map(str, self.m))}; columns {self.n}; "
                 f"taps {', '.join(map(str, self.taps)) or '-'}; k {self.k}"]
-        out += text_of(self.fed, 0)
+        out += text_of(slices.fed if slices else (), 0)
         for name, x in (("A", self.a), ("B", self.b)):
             out.append(f"{name} {x.mode} {x.buffer}[{show(x.offset)} + k*{show(x.stride)}]")
         return out + [str(p) for p in self.puts]

@@ -43,7 +43,7 @@ def match_rows(program: Program, c: Compute) -> tuple[Load, int] | None:
     whose rows lie in one tensor; None for others."""
     dtypes = dot_dtypes(c.body)
     if len(c.outs) != 1 or c.fold != "sum" or dtypes is None or not is_grouped(dtypes) or (
-            dtypes[0] != "f32"):
+            dtypes.a != "f32"):
         return None
     found = (whole_rows(program, f) for f in factor_pairs(c.axes, c.raxes, c.fold, c.body))
     return next((m for m in found if m is not None), None)

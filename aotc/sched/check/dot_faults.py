@@ -25,8 +25,8 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: ProductRow, 
     """Faults of a stage's ``loops`` for a row of narrow products."""
     dtypes = dot_dtypes(s.body)
     if dtypes is not None and not row.takes(dtypes):
-        return [f"{where}: {row.name} multiplies {row.a} by {' or '.join(row.b)}, not {dtypes[0]} "
-                f"by {dtypes[1]}; use loops, or a row for those"]
+        return [f"{where}: {row.name} multiplies {row.a} by {' or '.join(row.b)}, not {dtypes.a} "
+                f"by {dtypes.b}; use loops, or a row for those"]
     found = dot_factors(s)
     if found is None or choice.lanes != found[0].lane.name:
         return [f"{where}: lanes {choice.lanes or None!r}; the weights' longest axis of their own "

@@ -21,7 +21,7 @@ def by_vectors(stage: S, r: Range, making: Making) -> S:
     """The Contract or Nest with such quotients of its lane axis, of Range ``r``, taken of the first
     lane of its vector (the axis's name behind ``FIRST``), which no lane moves.  Vectors of a length
     known at run time begin anywhere."""
-    lanes = stage.lanes
+    lanes = stage.micro.lanes if isinstance(stage, Contract) else stage.lanes
     if lanes == 1 or not making.vectors.fixed or not (
             _in_panels(stage) or simplify(r.lo % lanes) == Const(0)):
         return stage

@@ -19,7 +19,15 @@ from aotc.ir.expr import (
 from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.simplify import linear_in, simplify
 from aotc.ir.statements import Body, Box, For, Let, Put, Range, Store
-from aotc.ir.tile_statements import Pack, Point, RowCounters, RowTable, Tile, is_narrow
+from aotc.ir.tile_statements import (
+    Pack,
+    Point,
+    RowCounters,
+    RowTable,
+    Tile,
+    TileColumns,
+    TileRows,
+)
 from aotc.sched.expand.aligned import by_vectors
 from aotc.sched.expand.dot_operands import dot_columns, dot_rows, dot_sizes, expanded, pad_row
 from aotc.sched.expand.fetches import (
@@ -41,10 +49,10 @@ MADE = ("packed", "expanded")  # modes of columns that a work item makes a panel
 
 def expand_contract(c: Contract, making: Making) -> Body:
     """The statements of a Contract, its rows and columns in register tiles."""
-    at, dots = TileLoops(c), is_narrow(c.dtypes)
+    at, dots = TileLoops(c), c.micro.narrow
     stored, start, turn, flush = _as_stored(c, at, making)
     in_place = not dots and written_out(stored, making)
-    plain = in_place and plain_rows(c) and not c.unit
+    plain = in_place and plain_rows(c) and not c.micro.unit
     fetched = () if dots else fetches(c, at, making, plain)
     sizes = dot_sizes(c) if dots else _sizes(c, at)
     sums = tiles_by_rows(c, at, making, _tile(c, at, making, sizes, start, in_place),
@@ -55,7 +63,7 @@ def expand_contract(c: Contract, making: Making) -> Body:
     call = (*fetched, *sums)
 
     def row_loop(body: Body) -> Body:
-        return (For(at.m0, Const(0), at.rows, body, step=c.mr),)
+        return (For(at.m0, Const(0), at.rows, body, step=c.micro.mr),)
 
     def column_loop(body: Body) -> Body:
         return (For(at.n0, c.n.lo, c.n.hi, body, step=at.nr),)
@@ -77,7 +85,7 @@ def _as_stored(c: Contract, at: TileLoops, making: Making) -> tuple[
         Contract, Box | None, Body, Body]:
     """(the Contract as its results are stored, what its sums start from, statements before the loop
     over rows, those at the end of a register tile)."""
-    started, start = (c, None) if is_narrow(c.dtypes) else _started(c, at, making)
+    started, start = (c, None) if c.micro.narrow else _started(c, at, making)
     stored, turn, flush = turned_loops(
         started if c.turned else by_vectors(started, c.n, making), at)
     return stored, start, turn, flush
@@ -88,17 +96,17 @@ def _as_stored(c: Contract, at: TileLoops, making: Making) -> tuple[
 def _table(c: Contract, at: TileLoops, making: Making) -> RowTable:
     """The pointers to the rows of a tile: in place, or to rows that are packed first."""
     if c.a.mode == "rows":
-        return RowTable(c.m, at.rows, c.mr, c.dtypes[0], c.taps, c.a.buffer, c.a.offset, c.a.guard,
-                        c.a.pad, c.k.axis.extent)
+        return RowTable(c.m, at.rows, c.micro.mr, c.micro.dtypes.a, c.taps, c.a.buffer, c.a.offset,
+                        c.a.guard, c.a.pad, c.k.axis.extent)
     inner = (*c.taps, c.k)
-    if is_narrow(c.dtypes):
+    if c.micro.narrow:
         total, body = dot_rows(c, at, making.how(c, "copied_run"))
     else:
         total = extent_of(inner)
         put = Put(c.a.buffer, simplify(at.i * total + flat_index(inner)), c.a.packed)
         body = loops(inner, (Store((put,)),))
-    return RowTable(c.m, at.rows, c.mr, c.dtypes[0], (), c.a.buffer, simplify(at.i * total),
-                    body=body)
+    return RowTable(c.m, at.rows, c.micro.mr, c.micro.dtypes.a, (), c.a.buffer,
+                    simplify(at.i * total), body=body)
 
 
 def _columns(c: Contract, at: TileLoops, making: Making) -> Body:
@@ -108,21 +116,21 @@ def _columns(c: Contract, at: TileLoops, making: Making) -> Body:
         offset = c.b.offset + lane if c.b.mode == "direct" else c.b.offset
         here = simplify(substitute(offset, {lane: at.n0}) + at.slice_offset())
         zero = {r.axis: Const(0) for r in (*c.outer, c.n)}
-        return (Point(B_COL, c.dtypes[1], ((None, Box(c.b.buffer, here)),)),
+        return (Point(B_COL, c.micro.dtypes.b, ((None, Box(c.b.buffer, here)),)),
                 *next_panel(c, at, making, simplify(substitute(c.b.offset, zero))))
     if c.b.mode == "expanded":
         return _expanded(c, at)
     packed = Box(c.b.buffer, Const(0))
-    return (*_packing(c, at, making), Point(B_COL, c.dtypes[1], ((None, packed),)))
+    return (*_packing(c, at, making), Point(B_COL, c.micro.dtypes.b, ((None, packed),)))
 
 
 def _expanded(c: Contract, at: TileLoops) -> Body:
     """``expanded`` of a slice of the sum, or all of it."""
-    assert c.grouping is not None, c.row
-    here, depth, g = substitute(c.b.offset, {c.n.axis: at.n0}), c.k.axis.extent, c.grouping
+    assert c.micro.grouping is not None, c.row
+    here, depth, g = substitute(c.b.offset, {c.n.axis: at.n0}), c.k.axis.extent, c.micro.grouping
     if c.slices:
         here = here + at.k_lo // g.size * (g.rows * at.nr)
-        depth = simplify(minimum(Const(c.slice), depth - at.k_lo))
+        depth = simplify(minimum(Const(c.slices.steps), depth - at.k_lo))
     return expanded(c, at, simplify(here), depth)
 
 
@@ -167,25 +175,25 @@ def _tile(c: Contract, at: TileLoops, making: Making, sizes: tuple[Expr, Expr, E
           start: Box | None, in_place: bool) -> Tile:
     """The sums of one register tile."""
     taps, kc, ldb, tap_b = sizes
-    depth = Const(c.slice) if c.slices else simplify(taps * kc)
-    ahead = None if is_narrow(c.dtypes) else panel_share(c, at, making, depth)
+    depth = Const(c.slices.steps) if c.slices else simplify(taps * kc)
+    ahead = None if c.micro.narrow else panel_share(c, at, making, depth)
     if c.slices:
-        kc = simplify(minimum(Const(c.slice), kc - at.k_lo))
+        kc = simplify(minimum(Const(c.slices.steps), kc - at.k_lo))
     first = simplify(at.k_lo * c.a.stride) if c.slices else Const(0)
     masked = c.b.mode == "direct" and "columns" not in c.whole
-    rows = _row_places(c, at) if in_place and plain_rows(c) and not c.unit else ()
-    return Tile(c.row, c.template, c.mr, c.nv, c.lanes, c.dtypes, rows, first,
-                Const(1) if c.a.mode == "packed" else c.a.stride, B_COL, taps, kc, ldb, tap_b,
-                at.columns_left, masked, c.part, ahead, start, in_place,
-                in_place and c.a.mode == "rows" and not one_tap(c),
-                grouping=c.grouping if is_narrow(c.dtypes) else None, unit=c.unit,
-                **steps_written(c, making))
+    rows = _row_places(c, at) if in_place and plain_rows(c) and not c.micro.unit else ()
+    a = TileRows(rows, first, Const(1) if c.a.mode == "packed" else c.a.stride,
+                 in_place and c.a.mode == "rows" and not one_tap(c))
+    b = TileColumns(B_COL, ldb, tap_b, at.columns_left, masked)
+    # of expanded weights a tile sees the elements
+    micro = c.micro if c.micro.narrow else replace(c.micro, grouping=None)
+    return Tile(micro, a, b, taps, kc, ahead, start, in_place, **steps_written(c, making))
 
 
 def _row_places(c: Contract, at: TileLoops) -> tuple[Box, ...]:
     """The place of every row of a tile; rows past the end repeat the last."""
     (r,), out = c.m, []
-    for i in range(c.mr):
+    for i in range(c.micro.mr):
         row: Expr = at.m0 + i
         if i and "rows" not in c.whole:
             row = minimum(row, at.rows - 1)

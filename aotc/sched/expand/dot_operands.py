@@ -36,7 +36,7 @@ def dot_sizes(c: Contract) -> tuple[Expr, Expr, Expr, Expr]:
     """(taps, groups of ``dot_step`` products per tap, 1, 0: B is one run) of a tile's sums."""
     taps = extent_of(c.taps) if c.a.mode == "rows" else Const(1)
     assert isinstance(taps, Const), c.taps  # ``check_schedule`` refuses others
-    groups = simplify(_depth(c)[1] // (taps.value * dot_step(c.dtypes[0])))
+    groups = simplify(_depth(c)[1] // (taps.value * dot_step(c.micro.dtypes.a)))
     return taps, groups, Const(1), Const(0)
 
 
@@ -44,19 +44,19 @@ def dot_columns(c: Contract, at: TileLoops) -> Body:
     """Bind ``~b_col``, the panel, which computed columns are packed into now."""
     if c.b.mode == "packed":
         packed = Box(c.b.buffer, Const(0))
-        return (*_packed_columns(c, at), Point(B_COL, c.dtypes[1], ((None, packed),)))
+        return (*_packed_columns(c, at), Point(B_COL, c.micro.dtypes.b, ((None, packed),)))
     here = simplify(substitute(c.b.offset, {c.n.axis: at.n0}))
     if c.b.mode == "expanded":
         return expanded(c, at, here, c.k.axis.extent)
-    return (Point(B_COL, c.dtypes[1], ((None, Box(c.b.buffer, here)),)),)
+    return (Point(B_COL, c.micro.dtypes.b, ((None, Box(c.b.buffer, here)),)),)
 
 
 def expanded(c: Contract, at: TileLoops, here: Expr, depth: Expr) -> Body:
     """Bind ``~b_col`` to the columns of one panel of grouped weights, expanded now: ``depth`` steps
     from ``here`` on."""
-    assert c.grouping is not None, c.row
-    return (Expand(c.b.pad, c.b.buffer, here, depth, at.nr, c.grouping, c.dtypes[0]),
-            Point(B_COL, c.dtypes[1], ((None, Box(c.b.pad, Const(0))),)))
+    assert c.micro.grouping is not None, c.row
+    return (Expand(c.b.pad, c.b.buffer, here, depth, at.nr, c.micro.grouping, c.micro.dtypes.a),
+            Point(B_COL, c.micro.dtypes.b, ((None, Box(c.b.pad, Const(0))),)))
 
 
 def _packed_columns(c: Contract, at: TileLoops) -> Body:
@@ -65,7 +65,7 @@ def _packed_columns(c: Contract, at: TileLoops) -> Body:
     found = _pack(c, at, live)
     if found is not None:
         return (found,)
-    step, width = dot_step(c.dtypes[0]), dot_step(c.dtypes[0]) * at.nr
+    step, width = dot_step(c.micro.dtypes.a), dot_step(c.micro.dtypes.a) * at.nr
     count, left = simplify(live // step), simplify(live % step)
     whole = Axis(at.k_lo.name, count)
     column = simplify((c.n.axis - at.n0) * step)
@@ -101,7 +101,7 @@ def _pack(c: Contract, at: TileLoops, depth: Expr) -> Pack | None:
         parts = linear_in(place, slow)
         if parts is not None and stride(place, fast) == Const(1):
             return Pack(c.b.buffer, value.buffer, first, parts[0], count, depth, at.nr,
-                        c.dtypes[1], fast == lane)
+                        c.micro.dtypes.b, fast == lane)
     return None
 
 
@@ -112,14 +112,14 @@ def dot_rows(c: Contract, at: TileLoops, shortest: int) -> tuple[Expr, Body]:
     row, left = simplify(at.i * depth), simplify(depth - live)
     body = _copied_runs(c, row, shortest)
     if left != Const(0):
-        body = (*body, Fill(c.a.buffer, simplify(row + live), left, Const(0, c.dtypes[0])))
+        body = (*body, Fill(c.a.buffer, simplify(row + live), left, Const(0, c.micro.dtypes.a)))
     return depth, body
 
 
 def _depth(c: Contract) -> tuple[Expr, Expr]:
     """(products per column, the same up to a whole step)."""
     n = extent_of((*c.taps, c.k))
-    return n, whole_steps(n, c.dtypes[0])
+    return n, whole_steps(n, c.micro.dtypes.a)
 
 
 def _copied_runs(c: Contract, row: Expr, shortest: int) -> Body:
@@ -133,7 +133,7 @@ def _copied_runs(c: Contract, row: Expr, shortest: int) -> Body:
             all(_decided_at_ends(x, [r.axis for r in inner[at - 1:]]) for x in cond)):
         at -= 1
         size = extent_of(inner[at:])
-    most = upper(size * DTYPES[c.dtypes[0]].size)
+    most = upper(size * DTYPES[c.micro.dtypes.a].size)
     one = loops(inner[at:], (Store((Put(c.a.buffer, simplify(row + flat_index(inner)), value),)),))
     if load is None or most is not None and most < shortest:
         return loops(inner[:at], one)
@@ -162,8 +162,8 @@ def _run(c: Contract, row: Expr, load: Load, inner: tuple[Range, ...],
     source, size = simplify(substitute(load.index[0], first)), extent_of(inner[at:])
     _, _, outside = row_source(c.a.packed)
     return (Copy(Box(c.a.buffer, to, (Const(1),)), Box(load.buffer, source, (Const(1),)), (size,),
-                 c.dtypes[0]),
-            Fill(c.a.buffer, to, size, Const(outside, c.dtypes[0])))
+                 c.micro.dtypes.a),
+            Fill(c.a.buffer, to, size, Const(outside, c.micro.dtypes.a)))
 
 
 def _decided_at_ends(cond: Expr, axes: Collection[Axis]) -> bool:

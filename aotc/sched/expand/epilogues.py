@@ -41,7 +41,7 @@ from aotc.ir.statements import (
     Stmt,
     Store,
 )
-from aotc.ir.tile_statements import Point, TileSums, Vector, is_narrow
+from aotc.ir.tile_statements import Point, TileSums, Vector
 from aotc.sched.expand.fetches import unguarded_loads
 from aotc.sched.expand.in_place import in_registers, plain_rows
 from aotc.sched.expand.making import Making
@@ -56,9 +56,9 @@ def from_memory(c: Contract, at: TileLoops, making: Making, in_place: bool) -> B
     """The epilogue that reads the array ``~acc_tile``; in_place: of a tile that may have no table
     of rows."""
     lane, nr = c.n.axis, at.nr
-    live, i = Axis(f"{OWN}live", Const(c.mr + 1)), Axis(f"{OWN}i", Const(c.mr))
+    live, i = Axis(f"{OWN}live", Const(c.micro.mr + 1)), Axis(f"{OWN}i", Const(c.micro.mr))
     rows = _rows(c, at, i, in_place and plain_rows(c))
-    count = Let(live, minimum(Const(c.mr), at.rows - at.m0))
+    count = Let(live, minimum(Const(c.micro.mr), at.rows - at.m0))
     if sums_beside(c, making):
         return count, *_beside(c, at, making, For(i, Const(0), live, tuple(rows)))
     whole = "columns" in c.whole  # every tile is full: the lane loop has a constant trip count
@@ -77,7 +77,7 @@ def from_memory(c: Contract, at: TileLoops, making: Making, in_place: bool) -> B
 def sums_beside(c: Contract, making: Making) -> bool:
     """True if vectors of columns may stand side by side in the epilogue of a Contract's tiles in
     memory: of a narrow product, all of whose tiles have as many columns as its row."""
-    return (is_narrow(c.dtypes) and making.vectors.fixed and c.lanes > 1 and c.nv > 1
+    return (c.micro.narrow and making.vectors.fixed and c.micro.lanes > 1 and c.micro.nv > 1
             and "columns" in c.whole)
 
 
@@ -86,9 +86,9 @@ def _beside(c: Contract, at: TileLoops, making: Making, rows: For) -> Body:
     names of their axes."""
     lane, wide = c.n.axis, making.how(c, "columns")
     out: list[Stmt] = []
-    for first in range(0, c.nv, wide):
+    for first in range(0, c.micro.nv, wide):
         before, each = list[Stmt](), [*rows.body]
-        for j in range(0, min(wide, c.nv - first) * c.lanes, c.lanes):
+        for j in range(0, min(wide, c.micro.nv - first) * c.micro.lanes, c.micro.lanes):
             acc = Var(making.fresh("acc"), c.acc.dtype)
             new: dict[Expr, Expr] = {c.acc: acc, **{
                 a: simplify(a + j) for a in (lane, replace(lane, name=FIRST + lane.name))}}
@@ -96,7 +96,7 @@ def _beside(c: Contract, at: TileLoops, making: Making, rows: For) -> Body:
             before += same
             each += [Let(acc, Load(ACC_TILE, (simplify(rows.axis * at.nr + lane + j - at.n0),),
                                    acc.dtype)), Store(puts)]
-        out.append(Vector(lane, simplify(at.n0 + first * c.lanes), c.lanes, None,
+        out.append(Vector(lane, simplify(at.n0 + first * c.micro.lanes), c.micro.lanes, None,
                           (*before, replace(rows, body=tuple(each)))))
     return tuple(out)
 
@@ -107,23 +107,25 @@ def from_registers(c: Contract, at: TileLoops, making: Making) -> Body:
     storing = _stored(c, at, making)
     if not c.slices:
         return storing
-    nr, mr = at.nr, c.mr
+    nr, mr = at.nr, c.micro.mr
     panel = Axis(f"{OWN}panel", simplify((c.n.axis.extent + (nr - 1)) // nr))
     tiles = (at.rows + (mr - 1)) // mr
     place = (panel * tiles + at.m0 // mr) * (mr * nr)
-    join, keep = (TileSums(what, mr, c.nv, c.lanes, _SUMS_AT) for what in ("join", "keep"))
+    join, keep = (TileSums(what, mr, c.micro.nv, c.micro.lanes, _SUMS_AT)
+                  for what in ("join", "keep"))
     return (Let(panel, simplify((at.n0 - c.n.lo) // nr)),
-            Point(_SUMS_AT, "f32", ((None, Box(c.slices, simplify(place))),)),
+            Point(_SUMS_AT, "f32", ((None, Box(c.slices.scratch, simplify(place))),)),
             If(at.slice_before(), (join,)), If(at.slice_follows(), (keep,), storing))
 
 
 def _stored(c: Contract, at: TileLoops, making: Making) -> Body:
     """The epilogue of one tile: from registers where that is possible."""
     if not in_registers(c, making):
-        return (Alloc(ACC_TILE, "f32", c.mr * at.nr),
-                TileSums("keep", c.mr, c.nv, c.lanes, ACC_TILE), *from_memory(c, at, making, True))
+        return (Alloc(ACC_TILE, "f32", c.micro.mr * at.nr),
+                TileSums("keep", c.micro.mr, c.micro.nv, c.micro.lanes, ACC_TILE),
+                *from_memory(c, at, making, True))
     count, whole = _columns(c)
-    vectors, rest = divmod(count, c.lanes)
+    vectors, rest = divmod(count, c.micro.lanes)
 
     def full(i: Expr) -> Body:
         body = _each(at.j, vectors, lambda j: (_vector(c, at, i, j, None),))
@@ -131,7 +133,7 @@ def _stored(c: Contract, at: TileLoops, making: Making) -> Body:
         return (*body, _vector(c, at, i, Const(vectors), Const(rest))) if rest else body
 
     def cut(i: Expr) -> Body:
-        return _each(at.j, c.nv, lambda j: (_cut(c, at, i, j),))
+        return _each(at.j, c.micro.nv, lambda j: (_cut(c, at, i, j),))
     body = _each_row(c, at, full)
     return body if whole else (If(Binary("le", at.n0 + at.nr, c.n.hi), body,
                                   _each_row(c, at, cut)),)
@@ -140,7 +142,7 @@ def _stored(c: Contract, at: TileLoops, making: Making) -> Body:
 def _columns(c: Contract) -> tuple[int, bool]:
     """(columns of a whole tile, True if every tile is one): a single panel has as many as it has,
     other last panels may be cut."""
-    nr, n = c.nv * c.lanes, simplify(c.n.hi - c.n.lo)
+    nr, n = c.micro.nr, simplify(c.n.hi - c.n.lo)
     if "columns" in c.whole or not isinstance(n, Const) or n.value > nr:
         return nr, "columns" in c.whole
     return int(n.value), True
@@ -156,18 +158,19 @@ def _each(axis: Axis, count: int, body: Callable[[Expr], Body]) -> Body:
 def _each_row(c: Contract, at: TileLoops, body: Callable[[Expr], Body]) -> Body:
     """``body`` for the rows of a tile that there are.  They are the outer loop, which ends with
     them: were each vector asked, compilers would keep a full tile's sums in memory."""
-    i: Expr = at.i if c.mr > 1 else Const(0)
+    i: Expr = at.i if c.micro.mr > 1 else Const(0)
     rows = () if plain_rows(c) else _rows(c, at, i, False)
-    if c.mr == 1:
+    if c.micro.mr == 1:
         return (*rows, *body(i))
-    live = Const(c.mr) if "rows" in c.whole else minimum(Const(c.mr), simplify(at.rows - at.m0))
+    mr = Const(c.micro.mr)
+    live = mr if "rows" in c.whole else minimum(mr, simplify(at.rows - at.m0))
     return (For(at.i, Const(0), live, (*rows, *body(i)), "tile"),)
 
 
 def _cut(c: Contract, at: TileLoops, i: Expr, j: Expr) -> If:
     """The epilogue of what there is of a vector, if there is any."""
-    first = simplify(at.n0 + j * c.lanes)
-    live = simplify(minimum(c.n.hi - first, Const(c.lanes)))
+    first = simplify(at.n0 + j * c.micro.lanes)
+    live = simplify(minimum(c.n.hi - first, Const(c.micro.lanes)))
     return If(Binary("lt", first, c.n.hi), (_vector(c, at, i, j, live),))
 
 
@@ -180,7 +183,7 @@ def _vector(c: Contract, at: TileLoops, i: Expr, j: Expr, live: Expr | None) -> 
     storing = Store(tuple(Put(p.buffer, simplify(substitute(p.offset, known)),
                               substitute(p.value, known)) for p in c.puts))
     acc = Let(c.acc, Load(SUMS, (i, simplify(lane - at.n0)), c.acc.dtype))
-    return Vector(lane, simplify(at.n0 + j * c.lanes), c.lanes, live, (acc, storing))
+    return Vector(lane, simplify(at.n0 + j * c.micro.lanes), c.micro.lanes, live, (acc, storing))
 
 
 def _rows(c: Contract, at: TileLoops, i: Expr, plain: bool) -> list[Let]:

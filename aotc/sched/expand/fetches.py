@@ -46,7 +46,7 @@ def _epilogue(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
     places = epilogue_places(c, making)
     if not places or not making.how(c, "fetch_epilogue"):
         return ()
-    i = Axis(f"{OWN}i", Const(c.mr))
+    i = Axis(f"{OWN}i", Const(c.micro.mr))
     body: list[Stmt] = [Let(r.axis, at.last_row(r, i, plain)) for r in c.m
                         if any(r.axis in axes_of(place) for _, place in places)]
     for buffer, offset in places:
@@ -69,7 +69,7 @@ def _pieces(c: Contract, at: TileLoops, making: Making) -> Body:
     first = simplify(substitute(c.a.offset, lowest) + step * rows)
     line = making.line
     aligned = step.value % line == 0 and piece.value % line == 0
-    i = Axis(f"{OWN}i", Const(c.mr))
+    i = Axis(f"{OWN}i", Const(c.micro.mr))
     body: list[Stmt] = [Let(r.axis, at.row(r, i, False)) for r in c.m if r.axis in axes_of(first)]
     body += [Prefetch(c.a.buffer, simplify(first + j), far=True)
              for j in [*range(0, piece.value, line)] + [piece.value - 1] * (not aligned)]
@@ -82,19 +82,19 @@ def _stream(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
     if not in_known_rows(c, making) or not (tiles := making.how(c, "fetch_tiles")):
         return ()
     most = upper(c.row_count)
-    if most is not None and most <= tiles * c.mr:
+    if most is not None and most <= tiles * c.micro.mr:
         return ()
     step, length = affine_stride(c.a.offset, c.m[-1].axis), c.k.axis.extent
     assert isinstance(step, Const) and isinstance(length, Const), c.a  # ``in_known_rows`` says so
     line = making.line
-    later = substitute(c.a.offset, {t.axis: t.lo for t in c.taps}) + step * (tiles * c.mr)
+    later = substitute(c.a.offset, {t.axis: t.lo for t in c.taps}) + step * (tiles * c.micro.mr)
     used = [r for r in c.m if r.axis in axes_of(later)]
     if step.value == length.value:  # rows lie one behind the other
-        count, by = c.mr * length.value, line
+        count, by = c.micro.mr * length.value, line
         first: Expr = Const(0)
     else:
-        count, by = c.mr, 1
-        first = Axis(f"{OWN}i", Const(c.mr))
+        count, by = c.micro.mr, 1
+        first = Axis(f"{OWN}i", Const(c.micro.mr))
     i = Axis(f"{OWN}i", Const(count))
     binds = [Let(r.axis, at.last_row(r, first, plain)) for r in used]
     if plain and by == line:
@@ -104,7 +104,7 @@ def _stream(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
     body = (*binds, *(Prefetch(c.a.buffer, simplify(later + reach + j)) for j in parts))
     loop = For(i, Const(0), i.extent, body, step=by, note=f"{tiles} tiles later")
     if same(c.n.lo, Const(0)) and same(c.n.hi, c.n.axis.extent) and (
-            upper(c.n.axis.extent) or 1 << 24) <= c.nv * c.lanes:
+            upper(c.n.axis.extent) or 1 << 24) <= c.micro.nr:
         return (loop,)
     return (If(Binary("eq", at.n0, c.n.lo), (loop,)),)
 
@@ -112,7 +112,7 @@ def _stream(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
 def in_known_rows(c: Contract, making: Making) -> bool:
     """True for a product whose rows have a known length, lie a known number of elements apart, and
     come from other kernels."""
-    return (making.vectors.prefetches and c.lanes > 1 and c.dtypes[0] == "f32"
+    return (making.vectors.prefetches and c.micro.lanes > 1 and c.micro.dtypes.a == "f32"
             and c.a.mode == "rows" and bool(c.m) and not c.slices and c.a.guard is None
             and all(t.axis.extent == Const(1) for t in c.taps) and c.a.stride == Const(1)
             and c.a.buffer not in making.own and isinstance(c.k.axis.extent, Const)
@@ -132,19 +132,19 @@ def panel_follows(c: Contract, making: Making) -> bool:
     on AVX2, 4x512x24576 1.22)."""
     most = upper(c.row_count)
     alone = not c.slices and not _around(c)[0] and (
-        upper(c.n.axis.extent) or 1 << 24) <= c.nv * c.lanes
+        upper(c.n.axis.extent) or 1 << 24) <= c.micro.nr
     return (making.vectors.prefetches and c.b.mode == "panel" and c.a.mode == "rows"
-            and (most is None or most > c.mr) and not alone)
+            and (most is None or most > c.micro.mr) and not alone)
 
 
 def share(c: Contract, at: TileLoops, making: Making) -> Body:
     """What a row tile fetches per step, where the count of rows is known at run time only."""
     if not _follows(c, making) or isinstance(c.row_count, Const):
         return ()
-    each = simplify(Const(at.nr * c.mr) // maximum(at.rows, 1) + 1)
+    each = simplify(Const(at.nr * c.micro.mr) // maximum(at.rows, 1) + 1)
     each = maximum(Const(min(making.how(c, "panel_step"), at.nr)),
                    minimum(Const(min(making.line, at.nr)), each))
-    return (Let(at.ahead, Where(Binary("gt", at.rows, Const(c.mr)), each, Const(0))),)
+    return (Let(at.ahead, Where(Binary("gt", at.rows, Const(c.micro.mr)), each, Const(0))),)
 
 
 def next_panel(c: Contract, at: TileLoops, making: Making, start: Expr) -> Body:
@@ -156,14 +156,15 @@ def next_panel(c: Contract, at: TileLoops, making: Making, start: Expr) -> Body:
     if not _follows(c, making):
         return ()
     nr = at.nr
-    size = simplify(extent_of((*c.slice_taps, *c.taps, c.k)) * nr)
+    size = simplify(extent_of(c.sums) * nr)
     back = at.slice_offset()
     first = simplify(Const(0) - (at.n0 - c.n.lo) // nr * size)
     ways: list[tuple[Expr | None, Box]] = [
         (Binary("lt", at.n0 + nr, c.n.hi), Box(B_COL, size))]
     if c.slices:
         left = c.k.axis.extent - at.k_lo
-        step = simplify(minimum(Const(c.slice), left)) if c.slice_taps else Const(c.slice)
+        steps = Const(c.slices.steps)
+        step = simplify(minimum(steps, left)) if c.slices.taps else steps
         ways.append((at.slice_follows(), Box(B_COL, simplify(first + step * nr))))
     around, goes_on = _around(c)
     if around is not None:
@@ -173,7 +174,7 @@ def next_panel(c: Contract, at: TileLoops, making: Making, start: Expr) -> Body:
                      Box(B_COL, simplify(size - back))))
     else:
         ways = [(Binary("lt", at.n0 + nr, c.n.axis.extent), Box(B_COL, size))]
-    return (Point(B_NEXT, c.dtypes[1], (*ways, (None, Box(c.b.buffer, start)))),)
+    return (Point(B_NEXT, c.micro.dtypes.b, (*ways, (None, Box(c.b.buffer, start)))),)
 
 
 def _around(c: Contract) -> tuple[Expr | None, Expr | None]:
@@ -202,8 +203,8 @@ def panel_share(c: Contract, at: TileLoops, making: Making, depth: Expr) -> tupl
     ahead: Expr = at.ahead
     if isinstance(c.row_count, Const):
         ahead = Const(max(min(making.how(c, "panel_step"), at.nr), min(
-            making.line, at.nr, -(-at.nr * c.mr // c.row_count.value))))
-    number = at.m0 if c.mr == 1 else Binary("floordiv", at.m0, Const(c.mr))
+            making.line, at.nr, -(-at.nr * c.micro.mr // c.row_count.value))))
+    number = at.m0 if c.micro.mr == 1 else Binary("floordiv", at.m0, Const(c.micro.mr))
     last = Const(at.nr - ahead.value) if isinstance(ahead, Const) else Const(at.nr) - ahead
     place = minimum(Binary("mul", number, ahead), last)
     return Box(B_NEXT, Binary("mul", place, simplify(depth))), ahead
@@ -213,7 +214,7 @@ def panel_share(c: Contract, at: TileLoops, making: Making, depth: Expr) -> tupl
 
 def in_pieces(c: Contract, making: Making) -> bool:
     """True for a window whose rows are pieces of pixels that other kernels wrote."""
-    if not making.vectors.prefetches or c.lanes == 1 or c.dtypes[0] != "f32":
+    if not making.vectors.prefetches or c.micro.lanes == 1 or c.micro.dtypes.a != "f32":
         return False
     if c.a.mode != "rows" or not c.taps or c.slices or c.a.stride != Const(1) or (
             c.a.buffer in making.own):
@@ -227,7 +228,7 @@ def epilogue_places(c: Contract, making: Making) -> list[tuple[str, Expr]]:
     from row to row and run along the columns; none that an earlier stage of the kernel has just
     stored.  Stores in scratch too: resnet18, whose Winograd products
     store there, takes 0.95 of its time on AVX2 (1.03 in an hour when others used the machine)."""
-    if not making.vectors.prefetches or c.lanes == 1 or c.turned:
+    if not making.vectors.prefetches or c.micro.lanes == 1 or c.turned:
         return []
     rows = {r.axis for r in c.m}
     found = dict.fromkeys((x.buffer, x.index[0]) for p in c.puts

@@ -7,7 +7,6 @@ from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, Where, wa
 from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.simplify import same, upper
-from aotc.ir.tile_statements import is_narrow
 from aotc.sched.expand.making import Making
 
 ENDLESS = 1 << 62
@@ -41,26 +40,26 @@ def may_use_registers(c: Contract, making: Making) -> bool:
 
 def rereads(c: Contract, making: Making) -> bool:
     """True if tiles may read some vectors of columns again for every multiply-add."""
-    return bool(making.vectors.registers) and c.dtypes == ("f32", "f32", "f32") and not c.unit
+    return bool(making.vectors.registers) and set(c.micro.dtypes) == {"f32"} and not c.micro.unit
 
 
 def without_register(c: Contract, making: Making, rows: int) -> int:
     """Vectors of columns that find no register beside the sums of so many rows, the other columns
     and an element of A."""
-    held = rows * c.nv + c.nv + 1
-    return min(c.nv, max(0, held - making.vectors.registers))
+    held = rows * c.micro.nv + c.micro.nv + 1
+    return min(c.micro.nv, max(0, held - making.vectors.registers))
 
 
 def unrolls(c: Contract, making: Making) -> bool:
     """True if several steps of a tile's sums may be written out: on vectors of any length."""
-    return not making.vectors.fixed and not is_narrow(c.dtypes)
+    return not making.vectors.fixed and not c.micro.narrow
 
 
 def steps_written(c: Contract, making: Making) -> dict[str, int]:
     """How the steps of a tile's sums are written: ``reread`` and ``unroll`` of ``Tile``."""
     found = dict[str, int]()
     if rereads(c, making):
-        found["reread"] = min(making.how(c, "reread"), c.nv)
+        found["reread"] = min(making.how(c, "reread"), c.micro.nv)
     if unrolls(c, making):
         found["unroll"] = making.how(c, "unroll")
     return found
@@ -69,7 +68,7 @@ def steps_written(c: Contract, making: Making) -> dict[str, int]:
 def terms(c: Contract) -> int:
     """Terms of a Contract's longest sum; ``ENDLESS`` and more where that is not known."""
     n = 1
-    for r in c.slice_taps + c.taps + (c.k,):
+    for r in c.sums:
         n *= upper(r.axis.extent) or ENDLESS
     return n
 

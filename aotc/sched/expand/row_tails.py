@@ -10,7 +10,7 @@ from dataclasses import replace
 from aotc.ir.expr import Binary, Const, Expr
 from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.statements import ACC_TILE, Alloc, Body, If
-from aotc.ir.tile_statements import Tile, is_narrow
+from aotc.ir.tile_statements import Tile
 from aotc.sched.expand.epilogues import from_memory, from_registers
 from aotc.sched.expand.in_place import without_register
 from aotc.sched.expand.making import Making
@@ -25,16 +25,16 @@ def tiles_by_rows(c: Contract, at: TileLoops, making: Making, tile: Tile, stored
     if tile.in_place:
         out: Body = (tile, *from_registers(stored, at, making))
         for n in reversed(tails):
-            few = replace(tile, live=n, rows=tile.rows[:n],
+            few = replace(tile, live=n, a=replace(tile.a, places=tile.a.places[:n]),
                           reread=min(tile.reread, without_register(c, making, n)))
-            epilogue = from_registers(replace(stored, mr=n), at, making)
+            epilogue = from_registers(replace(stored, micro=replace(c.micro, mr=n)), at, making)
             out = (If(_left(at, n), (few, *epilogue), out),)
         return out
     out = (tile,)
     for n in reversed(tails):
         few = replace(tile, live=n, reread=min(tile.reread, without_register(c, making, n)))
         out = (If(_left(at, n), (few,), out),)
-    return (Alloc(ACC_TILE, c.dtypes[2], c.mr * at.nr), *out,
+    return (Alloc(ACC_TILE, c.micro.dtypes.sums, c.micro.mr * at.nr), *out,
             *from_memory(stored, at, making, False))
 
 
@@ -47,13 +47,13 @@ def _tails(c: Contract, making: Making, in_place: bool) -> tuple[int, ...]:
     """Rows of the smaller tiles, ascending."""
     if not ends_anywhere(c, making):
         return ()
-    return row_tails(c.mr, int(making.how(c, "tails")), in_place)
+    return row_tails(c.micro.mr, int(making.how(c, "tails")), in_place)
 
 
 def ends_anywhere(c: Contract, making: Making) -> bool:
     """True if the last register tile may have any number of rows, and smaller ones may serve it."""
     known = "rows" in c.whole or all(isinstance(r.axis.extent, Const) for r in c.m)
-    return not known and making.vectors.fixed and not is_narrow(c.dtypes) and not c.slices
+    return not known and making.vectors.fixed and not c.micro.narrow and not c.slices
 
 
 __all__ = ["ends_anywhere", "tiles_by_rows"]

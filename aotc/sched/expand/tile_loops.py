@@ -25,7 +25,7 @@ class TileLoops:
     @property
     def nr(self) -> int:
         """Columns of a tile."""
-        return self.c.nv * self.c.lanes
+        return self.c.micro.nr
 
     @property
     def n0(self) -> Axis:
@@ -41,12 +41,12 @@ class TileLoops:
 
     @property
     def i(self) -> Axis:
-        return Axis(f"{OWN}i", Const(self.c.mr))
+        return Axis(f"{OWN}i", Const(self.c.micro.mr))
 
     @property
     def j(self) -> Axis:
         """A vector of columns in a tile."""
-        return Axis(f"{OWN}j", Const(self.c.nv))
+        return Axis(f"{OWN}j", Const(self.c.micro.nv))
 
     @property
     def k_lo(self) -> Axis:
@@ -64,7 +64,12 @@ class TileLoops:
     @property
     def taps(self) -> Expr:
         """How many taps are slices of their own."""
-        return Const(prod(_constant(r.axis.extent) for r in self.c.slice_taps))
+        return Const(prod(_constant(r.axis.extent) for r in self._sliced_taps))
+
+    @property
+    def _sliced_taps(self) -> tuple[Range, ...]:
+        """Taps in each of which the sum's slices are, if any."""
+        return self.c.slices.taps if self.c.slices else ()
 
     @property
     def columns_left(self) -> Expr:
@@ -76,33 +81,35 @@ class TileLoops:
             return Const(0)
         if self.c.b.mode == "direct":
             return simplify(self.k_lo * self.c.b.stride)
-        at = self.tap0 * self.c.k.axis.extent + self.k_lo if self.c.slice_taps else self.k_lo
+        at = self.tap0 * self.c.k.axis.extent + self.k_lo if self._sliced_taps else self.k_lo
         return simplify(at * self.nr)
 
     def slice_before(self) -> Expr:
         """The condition that there was a slice before this one."""
-        at = self.tap0 + self.k_lo if self.c.slice_taps else self.k_lo
+        at = self.tap0 + self.k_lo if self._sliced_taps else self.k_lo
         return Binary("gt", at, Const(0))
 
     def slice_follows(self) -> Expr:
         """The condition that another slice follows."""
-        in_tap = Binary("lt", self.k_lo + self.c.slice, self.c.k.axis.extent)
-        if not self.c.slice_taps:
+        assert self.c.slices is not None, self.c
+        in_tap = Binary("lt", self.k_lo + self.c.slices.steps, self.c.k.axis.extent)
+        if not self.c.slices.taps:
             return in_tap
         return Binary("or", Binary("lt", self.tap0 + 1, self.taps), in_tap)
 
     def in_slices(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """``body`` in the loops over the slices of a sum: every tap, and steps of k in it."""
-        c = self.c
-        if not c.slices:
+        found = self.c.slices
+        if not found:
             return body
-        body = (For(self.k_lo, Const(0), c.k.axis.extent, (*c.fed, *body), step=c.slice),)
-        if not c.slice_taps:
+        body = (For(self.k_lo, Const(0), self.c.k.axis.extent, (*found.fed, *body),
+                    step=found.steps),)
+        if not found.taps:
             return body
         tap: Expr = self.tap0
         bound: list[Stmt] = []
-        for r in reversed(c.slice_taps):  # their numbers are digits of tap0's, the last the lowest
-            at = tap if r is c.slice_taps[0] else simplify(tap % r.axis.extent)
+        for r in reversed(found.taps):  # their numbers are digits of tap0's, the last the lowest
+            at = tap if r is found.taps[0] else simplify(tap % r.axis.extent)
             bound.insert(0, Let(r.axis, at))
             tap = simplify(tap // r.axis.extent)
         return (For(self.tap0, Const(0), self.taps, (*bound, *body)),)

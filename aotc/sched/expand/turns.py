@@ -19,15 +19,15 @@ def turned_loops(c: Contract, at: TileLoops) -> tuple[Contract, Body, Body]:
     first = Axis(f"{OWN}turn0", c.row_count)  # the first row that scratch holds
     inside = simplify((at.m0 - first + at.i) * nr + lane - at.n0)
     start = simplify(substitute(put.offset, {lane: at.n0, **{r.axis: r.lo for r in c.m}}) + first)
-    counts = (simplify(minimum(at.m0 + c.mr, at.rows) - first),
+    counts = (simplify(minimum(at.m0 + c.micro.mr, at.rows) - first),
               simplify(minimum(at.columns_left, Const(nr))))
     copy = Copy(Box(put.buffer, start, (Const(1), affine_stride(put.offset, lane))),
-                Box(c.turned, Const(0), (Const(nr), Const(1))), counts, "f32", "transposed")
-    done = simplify(at.m0 + c.mr)
+                Box(c.turned.scratch, Const(0), (Const(nr), Const(1))), counts, "f32", "transposed")
+    done = simplify(at.m0 + c.micro.mr)
     full = Binary("or", Binary("ge", done, at.rows),
-                  Binary("eq", simplify(done - first), Const(c.turned_rows)))
-    return (replace(c, puts=(Put(c.turned, inside, put.value),)), (Declare(first, Const(0)),),
-            (If(full, (copy, Update((first,), (done,)))),))
+                  Binary("eq", simplify(done - first), Const(c.turned.rows)))
+    gathered = replace(c, puts=(Put(c.turned.scratch, inside, put.value),))
+    return (gathered, (Declare(first, Const(0)),), (If(full, (copy, Update((first,), (done,)))),))
 
 
 __all__ = ["turned_loops"]

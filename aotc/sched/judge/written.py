@@ -69,8 +69,8 @@ def _alone(stage: Stage, target: Target) -> float:
     chosen = stage.writing
     share = 1.0 if chosen.unroll is None else unroll_cost(chosen.unroll, tuning)
     if chosen.reread is not None:
-        share += reread_cost(stage.mr, stage.nv, target.vectors.registers, min(
-            stage.nv, chosen.reread), tuning) / (stage.mr * stage.nv)
+        share += reread_cost(stage.micro.mr, stage.micro.nv, target.vectors.registers, min(
+            stage.micro.nv, chosen.reread), tuning) / (stage.micro.mr * stage.micro.nv)
     return multiply_adds(target.machine, _terms(stage) * (points(
         (*stage.outer, *stage.m, stage.n)) or 1), share)
 
@@ -82,11 +82,12 @@ def _block(stage: Stage, kernel: LoweredKernel, target: Target) -> float:
     if not isinstance(stage, Contract):
         return 0.0
     said, machine = stage.writing.said, target.machine
-    row, nr = target.product_row(stage.row), stage.nv * stage.lanes
-    rows, columns = points(stage.m) or stage.mr, points((stage.n,)) or nr
-    seconds = order_cost(machine, (rows, columns, _terms(stage)), stage.mr, nr, str(said["order"]))
+    row, nr = target.product_row(stage.row), stage.micro.nr
+    rows, columns = points(stage.m) or stage.micro.mr, points((stage.n,)) or nr
+    seconds = order_cost(machine, (rows, columns, _terms(stage)), stage.micro.mr, nr,
+                         str(said["order"]))
     if row.staging is not None:
-        tiles = -(-rows // stage.mr) * -(-columns // nr)
+        tiles = -(-rows // stage.micro.mr) * -(-columns // nr)
         steps = tiles * -(-_terms(stage) // row.steps)
         seconds += steps * product_step(machine, row, target.lanes, int(said["stages"]), sum(
             way_cost(stage, which, _way(said, which), target) for which in "ab"))
@@ -102,7 +103,7 @@ def _way(said: Mapping[str, int | str], which: str) -> Way:
 def _terms(c: Contract) -> int:
     """Terms of a Contract's sums, those of symbols as usual."""
     n = 1
-    for r in (*c.slice_taps, *c.taps, c.k):
+    for r in c.sums:
         n *= estimate(r.axis.extent)
     return n
 

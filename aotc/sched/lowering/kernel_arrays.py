@@ -112,7 +112,7 @@ def _touched(value: object) -> Sequence[tuple[str, Expr | None]]:
     if isinstance(value, (Pack, Expand)):
         return [(value.source, value.offset), (value.to, None)]
     if isinstance(value, Tile):
-        return [(b.buffer, simplify(b.offset + value.first)) for b in value.rows]
+        return [(b.buffer, simplify(b.offset + value.a.first)) for b in value.a.places]
     return ()
 
 

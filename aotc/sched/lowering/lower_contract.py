@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 from aotc.ir.access import is_multiple, linearise, stride
-from aotc.ir.category import Axes, Factors, zero_filled
+from aotc.ir.category import Axes, Dtypes, Factors, zero_filled
 from aotc.ir.expr import Axis, Cast, Const, Expr, Where, substitute
 from aotc.ir.kernel.plan_kernels import Size, most
-from aotc.ir.kernel.plan_stages import Contract, Operand
+from aotc.ir.kernel.plan_stages import Contract, Operand, Slices
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import Put, Range
+from aotc.ir.tile_statements import MicroKernel
 from aotc.sched.accelerator.kernels import sum_elements, tap_step, unit_rows
 from aotc.sched.items.context import Context
 from aotc.sched.lowering.lower_nest import collapse
@@ -36,29 +37,28 @@ def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Con
                  for o in stage.outputs)
     a = _row_operand(ctx, f, k, row, choice.a)
     m, a, puts = collapse_rows(m, a, puts)
-    dtypes = _stored_dtypes(f, a, b, row)
+    micro = MicroKernel(row.name, row.template, row.tile.mr, row.tile.nv, ctx.target.lanes,
+                        _stored_dtypes(f, a, b, row), part_of(row, f.k), unit=row.unit)
     return turned(ctx, sliced(ctx, stage, k, with_whole(ctx, without_single(Contract(
-        row.name, row.template, row.tile.mr, row.tile.nv, ctx.target.lanes, outer,
-        tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
-        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, part=part_of(row, f.k),
-        dtypes=dtypes, writing=choice.text, unit=row.unit))), f.m))
+        micro, outer, tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, writing=choice.text))), f.m))
 
 
-def _stored_dtypes(f: Factors, a: Operand, b: Operand, row: ProductRow) -> tuple[str, str, str]:
+def _stored_dtypes(f: Factors, a: Operand, b: Operand, row: ProductRow) -> Dtypes:
     """Of A and B as a row's micro-kernel reads them, and of the sums: panels may be f16; a unit
     reads f16 wherever it lies."""
     if row.unit:
         rows = f.a if a.mode == "packed" else unit_rows(f)[0]
         assert rows is not None, f
-        return ("f32" if a.mode == "packed" else rows.dtype,
-                "f32" if b.mode == "packed" else f.b.dtype, "f32")
-    return "f32", f.b.dtype if b.mode == "panel" else "f32", "f32"
+        return Dtypes("f32" if a.mode == "packed" else rows.dtype,
+                      "f32" if b.mode == "packed" else f.b.dtype, "f32")
+    return Dtypes("f32", f.b.dtype if b.mode == "panel" else "f32", "f32")
 
 
 def with_whole(ctx: Context, c: Contract) -> Contract:
     """The Contract that knows which of its rows and columns fill every register tile: those whose
     number in one work item, not in the tensor, is a multiple of the tile's."""
-    counts = {"rows": (c.row_count, c.mr), "columns": (c.n.hi - c.n.lo, c.nv * c.lanes)}
+    counts = {"rows": (c.row_count, c.micro.mr), "columns": (c.n.hi - c.n.lo, c.micro.nr)}
     return replace(c, whole=tuple(
         what for what, (n, d) in counts.items() if is_multiple(n, d, ctx.values)))
 
@@ -94,19 +94,21 @@ def sliced(ctx: Context, stage: Stage, k: Axis, contract: Contract, axes: Axes =
     its rows, as the stage has them."""
     split = ctx.group.choice(stage.name).split
     depth = upper(k.extent) or split.get(k.name, 0) + 1  # without a bound deeper than any slice
-    if not split or (contract.unit or not contract.taps) and split[k.name] >= depth:
+    micro = contract.micro
+    if not split or (micro.unit or not contract.taps) and split[k.name] >= depth:
         return contract
-    nr, rows = contract.nv * contract.lanes, 1
+    rows = 1
     for r in contract.m:
         rows = rows * _longest(ctx, stage, r)
     columns = _longest(ctx, stage, contract.n)
-    tiles = (rows + (contract.mr - 1)) // contract.mr * ((columns + (nr - 1)) // nr)
-    size = most([tiles * contract.mr * nr])
-    if contract.unit:  # what the tile holds: bounds of its ends say less
+    tiles = (rows + (micro.mr - 1)) // micro.mr * ((columns + (micro.nr - 1)) // micro.nr)
+    size = most([tiles * micro.mr * micro.nr])
+    if micro.unit:  # what the tile holds: bounds of its ends say less
         size = sum_elements(ctx.group, axes, contract.n.axis, ctx.target.product_row(contract.row))
     name = ctx.add_scratch("sums", "f32", size)
-    contract = replace(contract, slices=name, slice=min(split[k.name], depth), part=0)
-    return contract if contract.unit else replace(contract, taps=(), slice_taps=contract.taps)
+    taps = () if micro.unit else contract.taps
+    return replace(contract, micro=replace(micro, part=0), taps=contract.taps if micro.unit else (),
+                   slices=Slices(name, min(split[k.name], depth), taps))
 
 
 def _longest(ctx, stage, r):

@@ -10,7 +10,7 @@ from aotc.ir.kernel.plan_stages import Contract, Operand
 from aotc.ir.numbers.byte_panels import panel_room
 from aotc.ir.simplify import linear_in, simplify
 from aotc.ir.statements import Put, Range
-from aotc.ir.tile_statements import dot_step
+from aotc.ir.tile_statements import MicroKernel, dot_step
 from aotc.passes.digits import static_extent
 from aotc.sched.items.context import Context
 from aotc.sched.lowering.lower_contract import (
@@ -46,34 +46,35 @@ def lower_dot(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract
     panel = matrix * ((lane.extent + (nr - 1)) // nr) + lane // nr
     b = Operand("panel", weights.buffer, simplify(panel * (column * nr)), Const(nr))
     if choice.b == "packed":
-        name = ctx.add_scratch("b_packed", kinds[1], packed_room(nr, depth))
+        name = ctx.add_scratch("b_packed", kinds.b, packed_room(nr, depth))
         b = Operand("packed", name, Const(0), Const(nr), None, linearise(weights, ctx.place))
     if grouped is not None:  # panels hold bytes, of which some rows make factors first
-        kinds = (kinds[0], "f32" if row.in_floats else weights.dtype, kinds[2])
+        kinds = replace(kinds, b="f32" if row.in_floats else weights.dtype)
     if row.expands_panels:
         b = replace(b, mode="expanded")
     puts = tuple(Put(o.buffer, ctx.place(o.buffer)(o.index), linearise(o.value, ctx.place))
                  for o in stage.outputs)
     m, a, puts = collapse_rows([rng[a] for a in stage.axes if a in f.m],
                                _rows(ctx, f, k, row, choice.a, depth), puts)
+    micro = MicroKernel(row.name, row.template, row.tile.mr, row.tile.nv, ctx.target.lanes,
+                        kinds, grouping=None if grouped is None else grouped.grouping)
     return _expanded(ctx, stage, k, with_whole(ctx, without_single(Contract(
-        row.name, row.template, row.tile.mr, row.tile.nv, ctx.target.lanes, outer, tuple(m),
-        rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
-        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, dtypes=kinds,
-        writing=choice.text, grouping=None if grouped is None else grouped.grouping))))
+        micro, outer, tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, writing=choice.text))))
 
 
 def _expanded(ctx: Context, stage: Stage, k: Axis, contract: Contract) -> Contract:
     """The Contract with scratch for a panel that is expanded, as much as is summed at a time."""
     if contract.b.mode != "expanded":
         return contract
-    dtype, g = contract.dtypes[1], contract.grouping
+    micro = contract.micro
+    dtype, g = micro.dtypes.b, micro.grouping
     assert g is not None, contract.row
     if dtype == "f32":
         contract = sliced(ctx, stage, k, contract)
-    steps = contract.slice or static_extent(k)
-    room = panel_room(g, steps, dot_step(contract.dtypes[0])) if dtype == "u8" else steps
-    name = ctx.add_scratch("b_expanded", dtype, contract.nv * contract.lanes * room)
+    steps = contract.slices.steps if contract.slices else static_extent(k)
+    room = panel_room(g, steps, dot_step(micro.dtypes.a)) if dtype == "u8" else steps
+    name = ctx.add_scratch("b_expanded", dtype, micro.nr * room)
     return replace(contract, b=replace(contract.b, pad=name))
 
 

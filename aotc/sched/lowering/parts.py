@@ -44,7 +44,7 @@ def in_parts(nest: Nest) -> Nest:
 
 
 def part_of(row: ProductRow, axes: Iterable[Axis]) -> int:
-    """``Contract.part`` of a product's sum over ``axes``, in a row's tile."""
+    """``MicroKernel.part`` of a product's sum over ``axes``, in a row's tile."""
     blocks, terms = row.shared is not None, 1
     if blocks and row.tile.mr == 1:  # threads share the sum of a column
         return 0

@@ -96,7 +96,7 @@ def _one_tile(c: Contract, ends: Ends) -> bool:
     rows = 1
     for r in c.m:
         rows *= _most(r, ends)
-    return rows <= c.mr and _most(c.n, ends) <= c.nv * c.lanes and all(
+    return rows <= c.micro.mr and _most(c.n, ends) <= c.micro.nr and all(
         _most(r, ends) == 1 for r in c.outer)
 
 

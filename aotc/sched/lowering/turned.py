@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from aotc.ir.access import stride
 from aotc.ir.expr import Const
-from aotc.ir.kernel.plan_stages import Contract
+from aotc.ir.kernel.plan_stages import Contract, Turned
 from aotc.ir.simplify import same, simplify
 from aotc.sched.items.context import Context
 from aotc.sched.rows.exchange import exchange_row
@@ -15,7 +15,7 @@ from aotc.sched.rows.exchange import exchange_row
 def turned(ctx: Context, contract: Contract) -> Contract:
     """The Contract with scratch for its results where that pays: one output of f32, lanes that do
     not lie side by side in it, rows that do; not in memory that has no room for it."""
-    if exchange_row(ctx.target) is None or ctx.target.lanes == 1 or contract.mr == 1 or (
+    if exchange_row(ctx.target) is None or ctx.target.lanes == 1 or contract.micro.mr == 1 or (
             contract.slices):
         return contract
     if contract.writing.order == "rows" or (
@@ -28,13 +28,13 @@ def turned(ctx: Context, contract: Contract) -> Contract:
     if step is None or same(step, Const(1)) or not _side_by_side(contract.m, at):
         return contract
     machine = ctx.target.machine
-    rows = -(-machine.tuning.turned_rows // contract.mr) * contract.mr
-    size = rows * contract.nv * contract.lanes
+    rows = -(-machine.tuning.turned_rows // contract.micro.mr) * contract.micro.mr
+    size = rows * contract.micro.nr
     if machine.managed and isinstance(ctx.slab, int) and (
             ctx.slab + 4 * size > machine.near.capacity):
         return contract
     name = ctx.add_scratch("turned", "f32", size)
-    return replace(contract, turned=name, turned_rows=rows)
+    return replace(contract, turned=Turned(name, rows))
 
 
 def _side_by_side(ranges, offset):

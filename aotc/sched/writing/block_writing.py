@@ -88,7 +88,7 @@ def _order(c: Contract, machine: Machine) -> str:
     rows, columns, terms = sizes
     if rows is None or columns is None or terms is None:
         return ways[0]
-    return cheapest(ways, [order_cost(machine, (rows, columns, terms), c.mr, c.nv * c.lanes, w)
+    return cheapest(ways, [order_cost(machine, (rows, columns, terms), c.micro.mr, c.micro.nr, w)
                            for w in ways], machine.tuning.same_order - 1)
 
 

@@ -6,7 +6,6 @@ from aotc.ir.expr import Const, Expr
 from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.stage_choice import TEXTS
 from aotc.ir.statements import Range
-from aotc.ir.tile_statements import is_narrow
 from aotc.sched.cost.block_cost import cheapest
 from aotc.sched.cost.step_cost import reread_cost, unroll_cost
 from aotc.sched.expand.ahead import streamed
@@ -41,11 +40,11 @@ def own_product(c: Contract, alone: bool, making: Making, tuning: Tuning) -> Fou
     found: Found = {"order": "rows" if c.a.mode == "packed" and c.b.mode not in MADE else "columns"}
     if not alone:
         found["apart"] = int(bool(c.slices) or _uses_registers(c, making, tuning))
-    if is_narrow(c.dtypes):
+    if c.micro.narrow:
         if c.a.mode == "packed":
             found["copied_run"] = tuning.copied_run
         if sums_beside(c, making):  # coefficients of polynomials leave registers for one vector
-            found["columns"] = 1 if has_polynomials(c) else c.nv
+            found["columns"] = 1 if has_polynomials(c) else c.micro.nv
         return found
     if may_use_registers(stored := stored_contract(c, making), making):
         found["sums"] = "registers" if _uses_registers(stored, making, tuning) else "memory"
@@ -90,8 +89,9 @@ def _at_most(length: Expr, most: int) -> bool:
 
 def _reread(c: Contract, making: Making, tuning: Tuning) -> int:
     """Vectors of columns that the sums of a tile leave no register for."""
-    registers, ways = making.vectors.registers, range(c.nv + 1)
-    return cheapest(ways, [reread_cost(c.mr, c.nv, registers, n, tuning) for n in ways], 0)
+    registers, ways = making.vectors.registers, range(c.micro.nv + 1)
+    costs = [reread_cost(c.micro.mr, c.micro.nv, registers, n, tuning) for n in ways]
+    return cheapest(ways, costs, 0)
 
 
 def _unroll(tuning: Tuning) -> int:

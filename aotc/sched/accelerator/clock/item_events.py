@@ -142,7 +142,7 @@ class _Items:
     def products(self, body: Body, live: Array) -> None:
         """The products of units in a stage's statements."""
         for n, s in enumerate(body):
-            if not any(isinstance(x, Tile) and x.unit for x in walk_body(body[n:])):
+            if not any(isinstance(x, Tile) and x.micro.unit for x in walk_body(body[n:])):
                 return
             if isinstance(s, Let):
                 self.names[s.var.name] = self.now(s.value)
@@ -161,15 +161,15 @@ class _Items:
                 self.moved(s, live)
             elif isinstance(s, RowTable):
                 self.rows = np.minimum(self.now(s.count) - self.names[ROW], s.mr)
-            elif isinstance(s, Tile) and s.unit:
+            elif isinstance(s, Tile) and s.micro.unit:
                 self.product(s, live)
 
     def product(self, s: Tile, live: Array) -> None:
         """One product of a unit."""
         steps = self.now(s.taps) * self.now(s.kc)
-        columns = np.minimum(self.now(s.left), s.nv * s.lanes)
-        a, b = (DTYPES[t].size for t in s.dtypes[:2])
-        self.add(Event(s.unit), live, steps * (a * s.summed + b * columns), steps,
+        columns = np.minimum(self.now(s.b.left), s.micro.nr)
+        a, b, _ = (DTYPES[t].size for t in s.micro.dtypes)
+        self.add(Event(s.micro.unit), live, steps * (a * s.summed + b * columns), steps,
                  2 * steps * self.rows * columns)
 
 

@@ -87,8 +87,8 @@ class Copies:
         """The stages with what has been copied in place of what lies outside, and what is copied
         for slices of a sum."""
         found = (with_buffers(s, self.names) if self.names else s for s in stages)
-        return tuple(replace(s, fed=self.fed) if isinstance(s, Contract) and s.slices and s.unit
-                     else s for s in found)
+        return tuple(replace(s, slices=replace(s.slices, fed=self.fed)) if isinstance(
+            s, Contract) and s.slices and s.micro.unit else s for s in found)
 
 
 def place_copies(at: Opened) -> Copies:
