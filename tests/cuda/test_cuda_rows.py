@@ -12,6 +12,7 @@ from te_programs import Maker, ax, softmax
 
 from aotc.emit.bundle.render import render_bundle
 from aotc.errors import FaultError, ScheduleError, ToolchainError
+from aotc.ir.category import Dtypes
 from aotc.ir.expr import Cast, Const, Sym, checked
 from aotc.runtime.cuda_model import devices
 from aotc.runtime.simulate import find_cxx
@@ -197,7 +198,7 @@ def test_rows_of_f16_are_chosen_where_they_round_nothing():
     for name in ("cuda", "cuda:sm_80", "cuda:sm_90"):
         target = get_target(name)
         (row,) = chosen_rows(halves(True), target)
-        assert target.row(row).products == (("f16", "f16", "f32"),)
+        assert target.row(row).products == (Dtypes("f16", "f16", "f32"),)
         assert target.row(*chosen_rows(halves(False), target)).a == "f32"
     cpu = get_target("c")
     assert cpu.row(*chosen_rows(halves(True), cpu)).a == "f32"  # it has no such row

@@ -223,10 +223,10 @@ PLANTED = {
     "columns in DDR": (far("w"), "w is in the outermost memory"),
     "a step more": (of(Tile, kc=lambda e: e + 1), ""),
     "a step less": (of(Tile, kc=lambda e: e - 1), ""),
-    "columns apart": (of(Tile, ldb=lambda e: e + 1), ""),
-    "rows apart": (of(Tile, step=lambda e: e + 1), ""),
+    "columns apart": (of(Tile, b=lambda b: replace(b, step=b.step + 1)), ""),
+    "rows apart": (of(Tile, a=lambda a: replace(a, step=a.step + 1)), ""),
     "from the next element": (of(RowTable, offset=lambda e: e + 1), ""),
-    "fewer columns": (of(Tile, left=lambda e: e - 1), ""),
+    "fewer columns": (of(Tile, b=lambda b: replace(b, left=b.left - 1)), ""),
 }
 
 

@@ -14,7 +14,7 @@ from te_programs import Maker, ax
 
 from aotc.emit.bundle.variants import EMITTERS
 from aotc.ir.expr import Const
-from aotc.ir.kernel.plan_stages import Contract
+from aotc.ir.kernel.plan_stages import Contract, Slices
 from aotc.ir.statements import For, Range, walk_body
 from aotc.sched import decide, lower
 from aotc.sched.expand.fetches import next_panel
@@ -201,20 +201,20 @@ def panels_in_turn(c, ends):
     return found
 
 
-@pytest.mark.parametrize("program, ends, sums", [
-    (product(64, 512, 300), {"n_lo": 48, "n_hi": 192}, {}),
-    (product(64, 512, 300), {"n_lo": 48, "n_hi": 192}, {"slices": "sums", "slice": 128}),
-    (batched((5, 6), 16, 200, 64), {}, {}),
-    (batched((5, 6), 16, 200, 64), {}, {"slices": "sums", "slice": 24}),
-    (convolution(100, 96), {}, {"slices": "sums", "slice": 48, "taps": ()}),
+@pytest.mark.parametrize("program, ends, steps", [
+    (product(64, 512, 300), {"n_lo": 48, "n_hi": 192}, 0),
+    (product(64, 512, 300), {"n_lo": 48, "n_hi": 192}, 128),
+    (batched((5, 6), 16, 200, 64), {}, 0),
+    (batched((5, 6), 16, 200, 64), {}, 24),
+    (convolution(100, 96), {}, 48),
 ], ids=["columns", "slices", "batches", "slices in batches", "slices of taps"])
-def test_what_is_fetched_next_is_what_is_read_next(program, ends, sums):
+def test_what_is_fetched_next_is_what_is_read_next(program, ends, steps):
     target = get_target("x86-64-v3")
     plan = plan_of(program, target)
     c, = (s for k in plan.kernels for s in k.lowered.stages if isinstance(s, Contract))
-    if "taps" in sums:
-        sums = sums | {"slice_taps": c.taps}
-    c = replace(c, outer=tuple(Range(r.axis, Const(0), r.axis.extent) for r in c.outer), **sums)
+    c = replace(c, outer=tuple(Range(r.axis, Const(0), r.axis.extent) for r in c.outer))
+    if steps:
+        c = replace(c, taps=(), slices=Slices("sums", steps, c.taps))
     if not ends:
         c = replace(c, n=Range(c.n.axis, Const(0), c.n.axis.extent))
     nr = c.micro.nr

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from aotc.ir.category import grouped_dtypes
 from aotc.target import TARGETS
 from aotc.target.kernel_rows import (
     GroupedWeights,
@@ -69,8 +70,9 @@ def test_a_target_takes_rows_of_its_own_vectors(rows, wrong):
 
 def test_weights_of_four_bits_are_a_type_of_their_own():
     digits = dot_digits("test", 8)
-    assert GROUPS.products == (("f32", "i8", "f32"), ("f32", "i4", "f32"))
-    assert digits.takes(("f32", "i4", "f32")) and not digits.takes(("f32", "i8", "f32"))
+    assert GROUPS.products == (grouped_dtypes("f32", 8), grouped_dtypes("f32", 4))
+    assert digits.takes(grouped_dtypes("f32", 4))
+    assert not digits.takes(grouped_dtypes("f32", 8))
     assert not digits.takes(None)
 
 
