@@ -196,8 +196,7 @@ def workers_of(kernel: Kernel, count: int, machine: Machine) -> list[int]:
     they deal to their own workers in turn."""
     if not kernel.clusters:
         return [i % machine.workers for i in range(count)]
-    own = machine.workers // machine.clusters
-    out = []
+    own, out = machine.cores, []
     for i in range(count):
         cluster = i * kernel.clusters // count
         first = -(-cluster * count // kernel.clusters)

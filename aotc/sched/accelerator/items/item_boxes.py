@@ -52,14 +52,19 @@ def moves(at: Opened, what: object) -> bool:
     return bool(names & names_in(what))
 
 
+def slices_of(at: Opened) -> dict[str, tuple[Axis, int]]:
+    """{stage: (axis of its sum, steps of a slice)} of those whose operands come slice by slice."""
+    return {s.name: found for s in at.stages
+            if (found := slice_of(at.ctx.target, at.ctx.group, s)) is not None}
+
+
 def item_boxes(at: Opened) -> tuple[Copied, ...]:
     """The boxes of a work item that can be copied."""
     ctx = at.ctx
     if not isinstance(ctx.slab, int):
         return ()
     layouts = ctx.schedule.layouts
-    slices = {s.name: found for s in at.stages
-              if (found := slice_of(ctx.target, ctx.group, s)) is not None}
+    slices = slices_of(at)
     # deciders ask of one group again and again, with its tensors at other places
     known: dict[Hashable, tuple[Copied, ...]] = ctx.program.known("copied boxes")
     key = ctx.group, tuple(ctx.group.tile.items()), tuple(slices.items())
@@ -155,4 +160,4 @@ def _hull(a: tuple[Bound, ...], b: tuple[Bound, ...]) -> tuple[Bound, ...]:
     return tuple(out)
 
 
-__all__ = ["Copied", "item_boxes", "moves"]
+__all__ = ["Copied", "item_boxes", "moves", "slices_of"]

@@ -27,9 +27,8 @@ from aotc.ir.simplify import same, simplify
 from aotc.ir.statements import NEXT, OWN, SLOT, STEP, Body, Copy, If, Wait
 from aotc.ir.statements import Box as Place
 from aotc.ir.tile_statements import slice_start
-from aotc.sched.accelerator.items.item_boxes import Copied, item_boxes, moves
+from aotc.sched.accelerator.items.item_boxes import Copied, item_boxes, moves, slices_of
 from aotc.sched.accelerator.items.own_parts import dealt
-from aotc.sched.accelerator.items.unit_operands import slice_of
 from aotc.sched.items.context import Context, scratch_order, scratch_strides
 from aotc.sched.items.open_group import Opened
 from aotc.sched.model.stages import Stage
@@ -106,8 +105,7 @@ def place_copies(at: Opened) -> Copies:
         raise ScheduleError([
             f"group {group.name}: copies {b} to {machine.scratch}; what a work item touches of it "
             f"is no box with a bound, leave it in {machine.memory.name}" for b in missing])
-    sliced = any(slice_of(ctx.target, group, s) is not None for s in stages)
-    ahead = group.pipeline > 0 and at.tile.steps is not None and not sliced
+    ahead = group.pipeline > 0 and at.tile.steps is not None and not slices_of(at)
     loads: list[Copy] = []
     stores: list[Copy] = []
     names: dict[str, str] = {}
@@ -129,7 +127,8 @@ def place_copies(at: Opened) -> Copies:
         (stores if c.written else loads).append(_copy(
             ctx, c, names[c.buffer], engine.name, _first(stages, c)))
     loads.sort(key=attrgetter("token"))
-    fed = _fed(at, loads)
+    starts = {slice_start(k).name for k, _ in slices_of(at).values()}
+    fed = [c for c in loads if starts & names_in(c)]  # boxes that differ from slice to slice
     if fed:
         loads = [c for c in loads if c not in fed]
         wait = 2 * len(stages) + 2
@@ -139,13 +138,6 @@ def place_copies(at: Opened) -> Copies:
         return Copies(tuple(loads), tuple(stores), names)
     sizes = {names[c.buffer]: c.elements for c in found if c.buffer in ctx.bases}
     return Copies((), tuple(stores), names, _ahead(at, loads, sizes))
-
-
-def _fed(at: Opened, loads: Sequence[Copy]) -> list[Copy]:
-    """Those of the loads whose boxes differ from slice to slice of a sum."""
-    starts = {slice_start(found[0]).name for s in at.stages
-              if (found := slice_of(at.ctx.target, at.ctx.group, s)) is not None}
-    return [c for c in loads if starts & names_in(c)]
 
 
 def _ahead(at: Opened, loads: Sequence[Copy], sizes: Mapping[str, int]) -> Ahead:

@@ -53,11 +53,11 @@ class Engines:
         if not machine.on_copies:
             return plan
         inner = machine.near, *machine.stores
-        ends = {x.name: x.name for x in inner}  # what holds everything has no name
+        outside = {machine.memory.name: ""}
         return replace(
             plan, memories=tuple((x.name, x.capacity) for x in inner), turns=self.turns,
-            engines=tuple((e.name, ends.get(e.source, ""), ends.get(e.target, ""))
-                          for e in machine.engines),
+            engines=tuple((e.name, outside.get(e.source, e.source),
+                           outside.get(e.target, e.target)) for e in machine.engines),
             units=tuple((u.name, u.memory) for u in machine.units),
             cores=machine.cores if machine.stores else 0)
 

@@ -6,7 +6,7 @@ is worth it where what kernels gain is more than the time of the copy that nothi
 Each constant is brought as late as hides its copy, as far as there is room that long.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -49,7 +49,8 @@ def choose_weights(program: Program, schedule: Schedule, target: Target) -> Sche
         [len(live), *(s.slot + s.span for s in found.values())]))
     starts, free = [0.0], 0.0  # when each group begins, and when the clusters' engines are free
     for i in range(len(schedule.groups)):
-        for b in _readable(program, schedule, i):
+        readable = _readable(program, schedule, i)
+        for b in readable:
             now = replace(schedule, buffers=found)
             brought = _brought(program, now, target, i, b, starts, free, taken)
             if brought is not None:
@@ -57,14 +58,8 @@ def choose_weights(program: Program, schedule: Schedule, target: Target) -> Sche
                 found = {**found, b: replace(slot, slot=number)}
         taking = group_seconds(
             program, replace(schedule, buffers=found), target, schedule.groups[i])
-        starts.append(max(starts[-1], free if _waits(schedule, found, program, i) else 0.0)
-                      + taking)
+        starts.append(max(starts[-1], free if found.keys() & readable else 0.0) + taking)
     return replace(schedule, buffers=found)
-
-
-def _waits(schedule: Schedule, found: Mapping[str, Slot], program: Program, i: int) -> bool:
-    """True if a group reads what is brought for it."""
-    return any(b in found for b in _readable(program, schedule, i))
 
 
 def _readable(program: Program, schedule: Schedule, i: int) -> list[str]:

@@ -57,8 +57,7 @@ def cluster_for(program: Program, machine: Machine) -> Cluster:
     store = machine.stores[0]
     outer = (replace(store, capacity=store.capacity * together,
                      bandwidth=store.bandwidth * together), machine.memory)
-    cores = machine.workers // machine.clusters * together
-    return Cluster(machine.near, outer, cores, machine.clusters // together,
+    return Cluster(machine.near, outer, machine.cores * together, machine.clusters // together,
                    (ComputeUnit("core", machine.flops),), ("outer", "inner"),
                    launch=machine.launch)
 
@@ -66,10 +65,8 @@ def cluster_for(program: Program, machine: Machine) -> Cluster:
 def tiled_for(program: Program, target: Target) -> Target:
     """The target that tiles of the groups are chosen for: with the workers of as many clusters as
     the InstancePlan is for."""
-    machine = target.machine
-    together = machine.clusters // cluster_for(program, machine).clusters
-    own = machine.workers // machine.clusters
-    return replace(target, machine=replace(machine, workers=own * together))
+    workers = cluster_for(program, target.machine).cores
+    return replace(target, machine=replace(target.machine, workers=workers))
 
 
 def _found(program: Program, target: Target) -> InstanceGroups:

@@ -5,19 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from aotc.errors import ScheduleError
 from aotc.ir.contents import names_in
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import upper
 from aotc.ir.tile_statements import slice_start
-from aotc.sched.accelerator.items.item_boxes import Copied, item_boxes, moves
-from aotc.sched.accelerator.items.own_parts import dealt
-from aotc.sched.accelerator.items.unit_operands import slice_of
+from aotc.sched.accelerator.items.item_boxes import Copied, item_boxes, moves, slices_of
+from aotc.sched.accelerator.items.own_parts import dealt, opened_touch
 from aotc.sched.accelerator.kernels.lower_copies import held
 from aotc.sched.cost.decided import aligned_products
 from aotc.sched.cost.group_cost import compute_seconds
-from aotc.sched.items.open_group import Opened, opened
+from aotc.sched.items.open_group import Opened
 from aotc.sched.memory.scratch import rounded
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import group_stages
@@ -58,8 +56,7 @@ def _pipelined(machine: Machine, cost: StepCost, items: int, steps: int, workers
 def _copying(machine: Machine, boxes: Sequence[tuple[Memory, int]], active: int) -> float:
     """Seconds of copies one after the other, while ``active`` workers share the outermost memory,
     or those of a cluster its own."""
-    own = machine.cores
-    return sum(m.latency + n * (active if m == machine.memory else own) / m.bandwidth
+    return sum(m.latency + n * (active if m == machine.memory else machine.cores) / m.bandwidth
                for m, n in boxes)
 
 
@@ -96,8 +93,7 @@ def step_cost(at: Opened, machine: Machine) -> StepCost | None:
 
 def _slices(at: Opened, c: Copied) -> int:
     """How often a work item copies a box: once for every slice of a sum that it belongs to."""
-    found = [f for s in at.stages if (f := slice_of(at.ctx.target, at.ctx.group, s)) is not None]
-    return next((-(-estimate(k.extent) // steps) for k, steps in found
+    return next((-(-estimate(k.extent) // steps) for k, steps in slices_of(at).values()
                  if slice_start(k).name in names_in(c)), 1)
 
 
@@ -107,10 +103,8 @@ def group_seconds(program: Program, schedule: Schedule, target: Target, group: G
     if not group_stages(program, group):
         return 0.0
     machine = target.machine
-    try:
-        cost = step_cost(opened(program, schedule, target, group), machine)
-    except ScheduleError:
-        return inf
+    found = opened_touch(program, schedule, target, group)
+    cost = step_cost(found.at, machine) if found is not None else None
     if cost is None:
         return inf
     model = group_model(program, group)
