@@ -16,7 +16,7 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import REGISTER, Group, Schedule
 from aotc.passes.winograd import staged
-from aotc.sched.accelerator.kernels import fitted_tile
+from aotc.sched.accelerator.kernels import fitted_tile, with_in_place
 from aotc.sched.choose.across import lanes_across
 from aotc.sched.choose.connect import connect
 from aotc.sched.choose.gensor import Budget, Space, construct, grown
@@ -28,7 +28,6 @@ from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.decided import decided_cost, usual_product
 from aotc.sched.cost.group_cost import Cost, group_cost, pressure_seconds, resident
-from aotc.sched.cost.in_place_cost import with_in_place
 from aotc.sched.judge.written import saying, written_seconds
 from aotc.sched.memory.scratch import bounded_tile
 from aotc.sched.model.size import estimate
@@ -136,8 +135,7 @@ class Judge:
         space = Space(model, machine, machine.depth, fixed=fixed, strict=False, free=self.free)
         outer = [grown(space, i, item, model.extents) for i in range(space.depth - 1)]
         cost = decided_cost(model, stages, group, self.target, self.free, outer=outer)
-        outside = [b for b, m in group.copies.items() if m == machine.memory.name]
-        cost = with_in_place(cost, model, machine, item, outside)
+        cost = with_in_place(cost, model, machine, item, group)
         return replace(cost, seconds=cost.seconds + written_seconds(
             self.program, self.target, saying(group, given),
             {b: x.to_json() for b, x in layouts.items()}))

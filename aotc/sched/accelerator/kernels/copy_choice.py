@@ -1,8 +1,9 @@
 """Which boxes engines copy into scratch: as many as fit, without those that are reached in place at
 the least loss."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from aotc.errors import ScheduleError
 from aotc.ir.layout import LayoutJson
@@ -11,12 +12,13 @@ from aotc.ir.schedule import Group, Schedule
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.accelerator.items.item_boxes import item_boxes
 from aotc.sched.accelerator.items.unit_operands import unit_needs
-from aotc.sched.cost.in_place_cost import in_place_seconds
+from aotc.sched.cost.group_cost import Cost
 from aotc.sched.items.open_group import opened
 from aotc.sched.memory.scratch import rounded
 from aotc.sched.model.stages import group_stages
+from aotc.sched.model.tile_model import GroupModel, Widths
 from aotc.sched.model.widths import group_model
-from aotc.target.base import Target
+from aotc.target.base import Machine, Target
 
 
 def choose_copies(program: Program, target: Target, groups: Sequence[Group],
@@ -53,7 +55,7 @@ def _chosen(program: Program, target: Target, group: Group, schedule: Schedule) 
         model = group_model(program, group)
         tile = model.variables(group.tile)
         units = {b for operands, _ in needs.values() for b in operands}
-        loss = {b: in_place_seconds(model, machine, tile, (b,)) for b in boxes}
+        loss = {b: _in_place_seconds(model, machine, tile, (b,)) for b in boxes}
         while boxes and sum(boxes.values()) > room:
             del boxes[min(boxes, key=lambda b: (b in units, loss[b] / boxes[b], b))]
     chosen = {b: machine.scratch if b in boxes else machine.memory.name for b in outside} | given
@@ -74,4 +76,30 @@ def _without(group: Group, lost: Sequence[str]) -> Group:
         s: StageChoice("loops", reuse=group.choice(s).reuse) for s in lost})
 
 
-__all__ = ["choose_copies"]
+def _in_place_seconds(model: GroupModel, machine: Machine, tile: Widths,
+                      buffers: Collection[str]) -> float:
+    """Seconds that all work items of a group take to read and write the elements of ``buffers`` one
+    by one: each moves a transaction of the outermost memory, as often as it is read."""
+    least, moved = machine.memory.transaction, 0
+    for number, part in model.parts(tile):
+        for s, (whole, _) in zip(model.stages, model.boxes(part)):
+            moved += number * sum(len(a.boxes) * prod(whole) * max(a.size, least)
+                                  for a in s.reads if a.buffer in buffers)
+            moved += number * sum(prod(whole[:s.rank]) * max(a.size, least)
+                                  for a in s.writes if a.buffer in buffers)
+    return moved / machine.memory.bandwidth
+
+
+def with_in_place(cost: Cost, model: GroupModel, machine: Machine, tile: Widths,
+                  group: Group) -> Cost:
+    """The Cost of a group whose work items reach what it does not copy in place."""
+    outside = [b for b, m in group.copies.items() if m == machine.memory.name]
+    more = _in_place_seconds(model, machine, tile, outside)
+    if not more:
+        return cost
+    moved = int(more * machine.memory.bandwidth)
+    return replace(cost, seconds=cost.seconds + more, levels=(
+        *cost.levels, (f"in place in {machine.memory.name}", more, moved)))
+
+
+__all__ = ["choose_copies", "with_in_place"]
