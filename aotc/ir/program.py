@@ -10,10 +10,12 @@
 element ``[axes]`` of the output buffer, so a buffer's shape is the extents of ``axes``.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Container, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
+
+import numpy as np
 
 from aotc.ir.bundle import Part
 from aotc.ir.dtypes import DTYPES, Array, dtype_of
@@ -392,6 +394,28 @@ def static_shape(shape: Iterable[Expr]) -> tuple[int, ...] | None:
 def make_const(name: str, array: Array, onnx: str = "") -> Buffer:
     """A const Buffer for a numpy array."""
     return Buffer(name, tuple(Const(d) for d in array.shape), dtype_of(array), "const", onnx)
+
+
+def free_name(taken: Container[str], name: str) -> str:
+    """The name, or a longer one that nothing has."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+def with_constant(program: Program, name: str, array: Array,
+                  dtype: str = "") -> tuple[Program, str]:
+    """(the Program with a constant, its name): one of that name and these numbers is shared.
+    dtype: what its elements are ("": what numpy says)."""
+    buffer = make_const(name, array)
+    buffer = replace(buffer, dtype=dtype or buffer.dtype)
+    known = program.consts.get(name)
+    if known is not None and program.dtype(name) == buffer.dtype and np.array_equal(
+            known, array, equal_nan=array.dtype.kind == "f"):
+        return program, name
+    name = free_name(program.buffers, name)
+    return replace(program, buffers={**program.buffers, name: replace(buffer, name=name)},
+                   consts={**program.consts, name: array}), name
 
 
 def is_rule(step: Step) -> bool:

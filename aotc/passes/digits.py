@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, loads, rewrite, substitute, walk
-from aotc.ir.program import Compute, Fold, Program, make_const, update
+from aotc.ir.program import Compute, Fold, Program, free_name, make_const, update
 from aotc.ir.simplify import simplify, to_poly
 
 Digits = tuple[tuple[Axis, int], ...]  # (axis, its weight), outermost first
@@ -48,9 +48,7 @@ def axis_digits(body: Expr, axis: Axis, names: Iterable[str]) -> Digits:
     taken, digits = set(names), []
     bounds = [1] + radices + [axis.extent.value]
     for k, (lo, hi) in enumerate(zip(bounds[::-1][1:], bounds[::-1])):
-        name = f"{axis.name}_{k}"
-        while name in taken:
-            name += "_"
+        name = free_name(taken, f"{axis.name}_{k}")
         taken.add(name)
         digits.append((Axis(name, Const(hi // lo)), lo))
     return tuple(digits)

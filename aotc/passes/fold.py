@@ -8,7 +8,7 @@ ordinary Compute.  A transposed constant whose original is needed too (an embedd
 product as well) is not evaluated: inlining lets its readers read the original.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -26,6 +26,7 @@ from aotc.ir.program import (
     Loop,
     Program,
     Step,
+    free_name,
     make_const,
     static_shape,
     update,
@@ -110,7 +111,8 @@ def part_constants(program: Program) -> Program:
             return None
         at = tuple(_place(e, d) for d in dims[e.buffer])
         if (e.buffer, at) not in names:
-            names[e.buffer, at] = name = _fresh("_".join(map(str, (e.buffer, *at))), buffers)
+            names[e.buffer, at] = name = free_name(
+                buffers, "_".join(map(str, (e.buffer, *at))))
             array = program.consts[e.buffer]
             for d, i in zip(dims[e.buffer], at):
                 array = array.take([i], axis=d)
@@ -148,12 +150,6 @@ def _rewritten(step: Compute, visit: Callable[[Expr], Expr | None]) -> Compute:
                        update=tuple(rewrite(e, visit) for e in fold.update))
     body = rewrite(step.body, visit)
     return step if body == step.body and fold == step.fold else replace(step, body=body, fold=fold)
-
-
-def _fresh(name: str, taken: Container[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
 
 
 class _Folder:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from aotc.ir.category import category
 from aotc.ir.expr import Axis, Expr, Guarded, Load, axes_of, rewrite, walk
-from aotc.ir.program import Buffer, Compute, Entry, Loop, Program, Step, update
+from aotc.ir.program import Buffer, Compute, Entry, Loop, Program, Step, free_name, update
 
 
 def hoist_products(program: Program) -> Program:
@@ -84,7 +84,7 @@ class _Hoist:
         for out in chosen:
             moved |= self._with_sources(self.free[out])
         order = [c for c in self.free.values() if c.out in moved]
-        names = {c.out: _fresh(f"{c.out}_rounds", self.outer) for c in order}
+        names = {c.out: free_name(self.outer.buffers, f"{c.out}_rounds") for c in order}
         taken = {i: body.consts[i] for c in order for i in c.inputs if i in body.consts}
         buffers = {n: body.buffers[n] for n in taken} | self.outer.buffers
         for c in order:
@@ -135,12 +135,6 @@ class _Hoist:
 
 def _nodes(c: Compute) -> list[Expr]:
     return [n for e in (c.body, *(a.extent for a in c.axes + c.raxes)) for n in walk(e)]
-
-
-def _fresh(name: str, program: Program) -> str:
-    while name in program.buffers:
-        name += "_"
-    return name
 
 
 __all__ = ["hoist_products"]

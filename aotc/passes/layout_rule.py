@@ -16,7 +16,7 @@ from typing import Any
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Axis, Expr, Load, rewrite
 from aotc.ir.layout import Layout
-from aotc.ir.program import Buffer, Compute, Program, Rewrite, Step, update
+from aotc.ir.program import Buffer, Compute, Program, Rewrite, Step, free_name, update
 from aotc.passes.relayout import relayout
 
 RULE = "layout"
@@ -70,10 +70,7 @@ def rewrite_layout(program: Program, name: str, parameters: Mapping[str, Any]) -
 
 
 def _new_name(program: Program, name: str) -> str:
-    name = f"{name}_stored"
-    while name in program.buffers:
-        name += "_"
-    return name
+    return free_name(program.buffers, f"{name}_stored")
 
 
 def _reading(step: Compute, old: str, new: str) -> Compute:

@@ -35,7 +35,7 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.program import Buffer, Compute, Program, Step, make_const, update
+from aotc.ir.program import Buffer, Compute, Program, Step, free_name, make_const, update
 from aotc.ir.simplify import simplify
 from aotc.oracle.evaluate import eval_compute
 from aotc.passes.inline import inline_all, is_move
@@ -88,9 +88,7 @@ class TurnedConstants:
 
     def name(self, stem: str) -> str:
         """A name that no buffer has."""
-        while stem in self.buffers:
-            stem += "_"
-        return stem
+        return free_name(self.buffers, stem)
 
 
 class _Pass(TurnedConstants):

@@ -42,7 +42,7 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.indices.remap import invert_map
-from aotc.ir.program import Buffer, Compute, Program, Step, update
+from aotc.ir.program import Buffer, Compute, Program, Step, free_name, update
 from aotc.ir.simplify import from_poly, linear_in, lower, same, simplify, to_poly, upper
 from aotc.passes.digits import Digits, axis_digits, split_consts, split_reductions
 
@@ -80,9 +80,7 @@ class _Pass:
         return out
 
     def name(self, stem: str) -> str:
-        while stem in self.buffers:
-            stem += "_"
-        return stem
+        return free_name(self.buffers, stem)
 
     def buffer(self, stem: str, axes: Iterable[Axis], dtype: str) -> str:
         name = self.name(stem)

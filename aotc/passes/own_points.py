@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from aotc.ir.expr import Axis, Const, Expr, Load, axes_of, loads, substitute
 from aotc.ir.indices.remap import invert_map
-from aotc.ir.program import Buffer, Compute, Program, Step, update
+from aotc.ir.program import Buffer, Compute, Program, Step, free_name, update
 from aotc.ir.simplify import same, simplify, upper
 
 ROW = 64  # fewer elements are no work worth sharing
@@ -57,9 +57,7 @@ def _rounded(program: Program, s: Compute, buffers: dict[str, Buffer]) -> list[C
     load, own, h = found
     # at once: axes of the view and of the tensor may be equal
     body = simplify(substitute(s.body, {**h, load: Load(load.buffer, own, load.dtype)}))
-    name = f"{s.out}_own"
-    while name in buffers:
-        name += "_"
+    name = free_name(buffers, f"{s.out}_own")
     buffers[name] = Buffer(name, tuple(a.extent for a in own), s.body.dtype)
     return [replace(s, outs=(name,), axes=own, body=body),
             replace(s, body=Load(name, load.index, s.body.dtype))]
@@ -92,9 +90,7 @@ def _by_rows(s: Compute, buffers: dict[str, Buffer]) -> list[Compute]:
     if points < ROW or not isinstance(s.body, Load) or s.body.index != s.raxes or all(
             single) or not all(same(a.extent, Const(1)) for a in s.axes):
         return [s]
-    name = f"{s.out}_rows"
-    while name in buffers:
-        name += "_"
+    name = free_name(buffers, f"{s.out}_rows")
     buffers[name] = Buffer(name, tuple(a.extent for a in rows), s.body.dtype)
     return [replace(s, outs=(name,), axes=rows, raxes=s.raxes[at:]),
             replace(s, raxes=rows, body=Load(name, rows, s.body.dtype))]

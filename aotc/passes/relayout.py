@@ -35,7 +35,7 @@ from aotc.ir.expr import (
     with_children,
 )
 from aotc.ir.layout import Fuse, Layout, Pad, Primitive, Reorder, Split, Unfold
-from aotc.ir.program import Compute, Program, make_const, update
+from aotc.ir.program import Compute, Program, free_name, make_const, update
 from aotc.ir.read_boxes import interval
 from aotc.ir.simplify import linear_in, lower, simplify, upper
 from aotc.passes.digits import split_consts, split_reductions
@@ -125,8 +125,7 @@ def stored_axes(c: Compute, layout: Layout, shape: Shape) -> tuple[Axis, ...]:
     taken = {r.name for r in c.raxes}
     out: list[Axis] = []
     for name, extent in zip(names, layout.shape(shape)):
-        while name in taken:
-            name += "_"
+        name = free_name(taken, name)
         taken.add(name)
         out.append(Axis(name, extent))
     return tuple(out)

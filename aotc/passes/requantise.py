@@ -19,7 +19,7 @@ import numpy as np
 
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, substitute
-from aotc.ir.program import Compute, Program, make_const, update
+from aotc.ir.program import Compute, Program, free_name, make_const, update
 from aotc.passes.quantised.factors import RANGE, saturated, saturating
 
 _CHAIN = 8  # maps between an integer and its rounding
@@ -203,9 +203,7 @@ class _Work:
         dtype = "i32" if values.dtype == np.int32 else "f32"
         if axis is None or (values == values[0]).all():
             return Const(values[0].item(), dtype)
-        name = f"{s.out}_{tag}"
-        while name in self.buffers:
-            name += "_"
+        name = free_name(self.buffers, f"{s.out}_{tag}")
         self.consts[name], self.buffers[name] = values, make_const(name, values)
         return Load(name, (axis,), dtype)
 

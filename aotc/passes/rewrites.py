@@ -23,6 +23,7 @@ from aotc.passes.precision import (
     narrow_operands,
     store_halves,
 )
+from aotc.passes.precision.rounding_table import ROUNDING
 from aotc.passes.regions import with_bodies
 from aotc.passes.sums import split_k
 
@@ -41,8 +42,6 @@ RULES: dict[str, tuple[Callable[[Program, str, Parameters], list[str]],
     integer_rows.RULE: (integer_rows.faults_of, integer_rows.rewrite),
     store_halves.RULE: (store_halves.faults_of, store_halves.rewrite),
     split_k.RULE: (split_k.faults_of, split_k.rewrite)}
-# rules that round operands of products, of what the rules before them have made
-ROUNDING = (narrow_operands.RULE, half_columns.RULE, group_weights.RULE, integer_rows.RULE)
 
 
 def apply_rewrites(program: Program, rewrites: Sequence[Any]) -> Program:
@@ -124,4 +123,4 @@ def _faults(program: Program, item: Any, staged: Mapping[str, str]) -> list[str]
     return RULES[rule][0](program, compute, parameters)
 
 
-__all__ = ["ROUNDING", "RULES", "apply_rewrites", "forget_rewritten", "rewritten"]
+__all__ = ["RULES", "apply_rewrites", "forget_rewritten", "rewritten"]

@@ -31,7 +31,7 @@ from aotc.ir.expr import (
     compare,
     substitute,
 )
-from aotc.ir.program import Buffer, Compute, Program, Step, make_const, update
+from aotc.ir.program import Buffer, Compute, Program, Step, free_name, make_const, update
 from aotc.ir.schedule import WINOGRAD_TILES
 from aotc.ir.simplify import linear_in, simplify
 from aotc.passes.digits import static_extent
@@ -266,9 +266,7 @@ class _Parts:
         return self.tile[w.out.name] + static_extent(w.tap) - 1
 
     def fresh(self, name: str) -> str:
-        while name in self.program.buffers:
-            name += "_"
-        return name
+        return free_name(self.program.buffers, name)
 
     def matrix(self, kind: str, w: Window) -> str:
         """Name of the constant matrix ``at`` or ``bt`` of a window, one per form."""

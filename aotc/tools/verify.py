@@ -13,10 +13,11 @@ from aotc.collector import let_go
 from aotc.errors import AotcError
 from aotc.ir.dtypes import CHARS, TEXT, Array, dtype_of
 from aotc.ir.program import Program
-from aotc.ir.schedule import MIXED, PRECISION
+from aotc.ir.schedule import PRECISION
 from aotc.options import AUTO, ERROR, Dims, Options, measures
 from aotc.oracle.quanta import Quanta, quanta
 from aotc.oracle.shares import FLAT
+from aotc.passes.precision.rounding_table import rounding_error
 from aotc.pipeline import Work, run_pipeline
 from aotc.runtime.compile_bundle import Progress, build
 from aotc.runtime.cuda_model import require_device
@@ -59,12 +60,6 @@ from aotc.tools.peers import first_line, open_literal, open_reference
 # 11 bits, 5e-4 of their magnitude each, where the reference rounds others; measured: 3e-3 of the
 # range for a SqueezeNet.
 TOLERANCE = {"f64": 1e-9, "f32": 1e-4, "f16": 1e-2}
-# Outputs of products whose operands were rounded to so few bits, 4e-3 of their magnitude each;
-# measured: below 7e-3 of the range for seven models; a ResNet-50 with random weights goes beyond.
-# Weights of f16 are rounded to 5e-4 of their magnitude; measured: below 7e-4.
-# Weights in groups are rounded to 1/254 and 1/15 of their group's range.
-# A budget that is declared (``error``) takes this one's place.
-ROUNDED_OPERANDS = {"bf16": 5e-2, "f16": 1e-2, "int8w": 5e-2, "int4w": 0.3, MIXED: 0.3}
 # Types that are stored only, by their names in numpy: bf16 has 8 bits; where two systems round to
 # fewer differently, they are a step apart.
 STORED_TOLERANCE, STEP = {"bfloat16": 5e-2}, 0.13
@@ -284,7 +279,7 @@ def _low_limit(options: Options, precision: str) -> float:
     if precision == PRECISION[0]:
         return 0.0
     budget = options.error or (ERROR if options.precision == AUTO else None)
-    return ROUNDED_OPERANDS[precision] if budget is None else budget
+    return rounding_error(precision) if budget is None else budget
 
 
 def _measured(inputs: str | Path | None, decisions: Mapping[str, Any]) -> str | Path | None:

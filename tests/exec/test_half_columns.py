@@ -19,11 +19,11 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.oracle.shares import share_of_range
 from aotc.passes.precision.half_columns import candidates, faults_of
+from aotc.passes.precision.rounding_table import ROUNDINGS
 from aotc.passes.rewrites import rewritten
 from aotc.pipeline import run_pipeline
 from aotc.sched import check_schedule
 from aotc.target import TARGETS
-from aotc.tools.verify import ROUNDED_OPERANDS
 
 F32 = TensorProto.FLOAT
 WIDE = RUNNABLE[-1].name
@@ -87,7 +87,7 @@ def test_models_stay_close(model, shape, winograd, most, tmp_path):
     outs = [aotc.compile(model, tmp_path / p, target=WIDE, precision=p, winograd=winograd).load()
             .run(feeds) for p in ("f32", "f16")]
     for name, exact in outs[0].items():
-        assert 0 < share_of_range(outs[1][name], exact) < most < ROUNDED_OPERANDS["f16"]
+        assert 0 < share_of_range(outs[1][name], exact) < most < ROUNDINGS["f16"].error
 
 
 def test_evaluator_and_interpreter_read_f16():

@@ -11,7 +11,8 @@ from aotc.ir.schedule import Schedule
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.shares import share_of_range
 from aotc.passes.precision.narrow_operands import candidates, faults_of
-from aotc.passes.rewrites import ROUNDING, apply_rewrites
+from aotc.passes.precision.rounding_table import ROUNDING
+from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import staged
 from aotc.sched import check_schedule, decide
 from aotc.sched.choose.precision import choose_precision

@@ -11,7 +11,7 @@ from zoo_files import OTHERS, SMALL
 from aotc.ir.schedule import PRECISION
 from aotc.options import Options
 from aotc.oracle.shares import share_of_range
-from aotc.passes.rewrites import ROUNDING
+from aotc.passes.precision.rounding_table import ROUNDING
 from aotc.pipeline import run_pipeline
 from aotc.samples import infer_syms, input_arrays, measuring_feeds, random_inputs
 from aotc.sched.precision.levels import Level

@@ -26,7 +26,7 @@ import numpy as np
 
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, Const, Expr, Load, Where, axes_of, compare, loads, rewrite
-from aotc.ir.program import Buffer, Compute, Program, Step, make_const, update
+from aotc.ir.program import Buffer, Compute, Program, Step, free_name, make_const, update
 from aotc.ir.simplify import simplify
 from aotc.oracle.evaluate import eval_compute
 from aotc.passes.compute_rule import ComputeRule
@@ -138,17 +138,12 @@ def rewrite_resampling(program: Program, name: str,
     s, r = FITS.matched(program, name, parameters)
     buffers, consts = dict(program.buffers), dict(program.consts)
 
-    def free(stem: str) -> str:
-        while stem in buffers:
-            stem += "_"
-        return stem
-
-    edged = free(f"{name}_edged")
+    edged = free_name(buffers, f"{name}_edged")
     made = _with_ends(program, r, edged)
     buffers[edged] = Buffer(edged, tuple(a.extent for a in made.axes), made.body.dtype)
     by_phase = {}
     for w in r.weights:
-        by_phase[w] = new = free(f"{w}_by_phase")
+        by_phase[w] = new = free_name(buffers, f"{w}_by_phase")
         consts[new] = _by_phase(program.consts[w], r.up)
         buffers[new] = make_const(new, consts[new])
 

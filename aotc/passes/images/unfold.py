@@ -34,7 +34,7 @@ from aotc.ir.category import factor_pairs, zero_filled
 from aotc.ir.conditions import conjuncts, same_condition
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Where, axes_of, compare, loads, substitute
-from aotc.ir.program import Buffer, Compute, Program, make_const, update
+from aotc.ir.program import Buffer, Compute, Program, free_name, make_const, update
 from aotc.ir.read_boxes import interval
 from aotc.ir.simplify import linear_in, simplify
 from aotc.passes.compute_rule import ComputeRule
@@ -226,9 +226,7 @@ def _padded_copy(program: Program, c: Compute, m: Match) -> tuple[Compute, list[
         cond = simplify(cond)
         if cond != Const(True, "bool"):
             value = _guarded(cond, value)
-    name = f"{c.out}_unfolded"
-    while name in program.buffers:
-        name += "_"
+    name = free_name(program.buffers, f"{c.out}_unfolded")
     return Compute((name,), tuple(axes), (), "none", value, origin=c.origin), where_is
 
 

@@ -20,11 +20,11 @@ from aotc.ir.dtypes import Array, is_int
 from aotc.ir.expr import Binary, Cast, Expr, loads, substitute, walk
 from aotc.ir.numbers.group_bytes import group_bytes, scale_planes
 from aotc.ir.numbers.grouped import LEAST, Grouping, grouped_value
-from aotc.ir.program import Compute, Program, Step, static_shape, update
+from aotc.ir.program import Compute, Program, Step, static_shape, update, with_constant
 from aotc.oracle.evaluate import eval_compute
 from aotc.passes.digits import static_extent
 from aotc.passes.fold import fold_constants
-from aotc.passes.precision.group_weights import sum_axis, with_constant
+from aotc.passes.precision.group_weights import sum_axis
 
 _WIDER = 1.25  # times as many bytes as the model has it in
 _MOST = 1024  # steps of the sum in a group: with more, scales weigh nothing

@@ -24,7 +24,7 @@ from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, as_expr, loads
 from aotc.ir.expr import rewrite as rewrite_expr
 from aotc.ir.numbers.group_bytes import group_bytes, weights_of
 from aotc.ir.numbers.grouped import BITS, LEAST, Grouping, grouped_value
-from aotc.ir.program import Compute, Program, make_const, update
+from aotc.ir.program import Compute, Program, update, with_constant
 from aotc.ir.simplify import simplify
 from aotc.passes.compute_rule import ComputeRule
 from aotc.passes.digits import static_extent
@@ -163,16 +163,5 @@ def _rounded_columns(g: Grouping, matrix: Array) -> Array:
     return group_bytes(g, best[0].reshape(-1, n).astype(np.int8), best[1][:, 0])
 
 
-def with_constant(program: Program, name: str, array: Array) -> tuple[Program, str]:
-    """(the Program with a constant, its name): one of that name and these numbers is shared."""
-    known = program.consts.get(name)
-    if known is not None and known.dtype == array.dtype and np.array_equal(known, array):
-        return program, name
-    while name in program.buffers:
-        name += "_"
-    return replace(program, buffers={**program.buffers, name: make_const(name, array)},
-                   consts={**program.consts, name: array}), name
-
-
 __all__ = ["RULE", "SIZES", "candidates", "faults_of", "match_weights", "rewrite", "rounded",
-           "sum_axis", "with_constant"]
+           "sum_axis"]

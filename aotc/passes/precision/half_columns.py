@@ -21,7 +21,7 @@ import numpy as np
 from aotc.ir.category import dot_dtypes, factor_pairs
 from aotc.ir.dtypes import HALF
 from aotc.ir.expr import Axis, Cast, Const, Load, loads, substitute
-from aotc.ir.program import Buffer, Compute, Program, update
+from aotc.ir.program import Compute, Program, update, with_constant
 from aotc.passes.compute_rule import ComputeRule
 
 RULE = "halve"
@@ -57,18 +57,14 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
     """The Program with the rule applied to the compute that writes ``name``.  ScheduleError if it
     does not match."""
     c, load = FITS.matched(program, name, parameters)
-    stored, new = parameters["stored"], f"{load.buffer}_{HALF}"
+    stored = parameters["stored"]
     with np.errstate(all="ignore"):
         array = program.consts[load.buffer].astype(np.float16)
     if stored != HALF:
         array = array.astype(np.float32)
-    while new in program.buffers and (program.dtype(new) != stored or new not in program.consts):
-        new += "_"
-    buffer = Buffer(new, program.shape(load.buffer), stored, "const")
-    at = Load(new, load.index, stored)
+    program, name = with_constant(program, f"{load.buffer}_{HALF}", array)
+    at = Load(name, load.index, stored)
     body = substitute(c.body, {load: at if stored == "f32" else Cast("f32", at)})
-    program = replace(program, buffers={**program.buffers, new: buffer},
-                      consts={**program.consts, new: array})
     return update(program, steps=tuple(replace(c, body=body) if s is c else s
                                        for s in program.steps))
 

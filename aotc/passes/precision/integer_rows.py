@@ -30,7 +30,7 @@ from aotc.ir.expr import (
     substitute,
 )
 from aotc.ir.numbers.grouped import MIDDLE, grouped_weights, integer_value
-from aotc.ir.program import Buffer, Compute, Program, Step, update
+from aotc.ir.program import Buffer, Compute, Program, Step, free_name, update
 from aotc.ir.simplify import simplify
 from aotc.passes.compute_rule import ComputeRule
 
@@ -77,7 +77,7 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
     one = dict.fromkeys(c.raxes, Const(0))  # those beside the sum have one step
     outer = tuple(simplify(substitute(i, one))
                   for i in load.index[:along] + load.index[along + 1:])
-    total = _free(program, f"{name}_integers")
+    total = free_name(program.buffers, f"{name}_integers")
     product = replace(c, outs=(total,), body=Binary(
         "mul", integer_value(Load(codes, load.index, BITS[bits])), weights))
     scaled = Compute(c.outs, c.axes, (), "none", Binary(
@@ -102,7 +102,7 @@ def _coded(program: Program, buffer: str, along: int, bits: int) -> tuple[Progra
     if isinstance(known, Compute) and known == _codes(
             codes, x, scale, outer, axes, known.origin, bits):
         return program, codes, scale
-    top, scale, codes = (_free(program, n) for n in (top, scale, codes))
+    top, scale, codes = (free_name(program.buffers, n) for n in (top, scale, codes))
     made = program.producer.get(buffer)
     origin = (made or program.consumers[buffer][0]).origin
     new: tuple[Step, ...] = (
@@ -127,12 +127,6 @@ def _codes(name: str, x: Load, scale: str, outer: tuple[Axis, ...], axes: tuple[
     ends = Const(float(low), "f32"), Const(float(low + (1 << bits) - 1), "f32")
     body = Cast(BITS[bits], binary("min", binary("max", code, ends[0]), ends[1]))
     return Compute((name,), axes, (), "none", body, origin=origin)
-
-
-def _free(program: Program, name: str) -> str:
-    while name in program.buffers:
-        name += "_"
-    return name
 
 
 __all__ = ["BITS", "RULE", "candidates", "faults_of", "match_rows", "rewrite", "whole_rows"]

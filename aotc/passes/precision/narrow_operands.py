@@ -19,13 +19,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from aotc.ir.access import is_multiple, stride
 from aotc.ir.category import Factors, dot_dtypes, factor_pairs, zero_filled, zero_outside
-from aotc.ir.dtypes import BF16, Array, from_bf16, to_bf16
+from aotc.ir.dtypes import BF16, from_bf16, to_bf16
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, axes_of, substitute
-from aotc.ir.program import Buffer, Compute, Program, Step, update
+from aotc.ir.program import Buffer, Compute, Program, Step, free_name, update, with_constant
 from aotc.passes.compute_rule import ComputeRule
 
 RULE = "narrow"
@@ -126,8 +124,9 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
         program, weights = _rounded_copy(program, m.weights, stored)
     else:
         array = to_bf16(program.consts[m.weights.buffer])
-        program, weights = _rounded_weights(
-            program, m.weights, array if stored == BF16 else from_bf16(array), stored)
+        program, name = with_constant(program, f"{m.weights.buffer}_{BF16}",
+                                      array if stored == BF16 else from_bf16(array), stored)
+        weights = Load(name, m.weights.index, stored)
     a = _as_float(zero_outside(rows, m.guard))
     new = replace(c, body=Binary("mul", a, _as_float(weights)))
     return update(program, steps=tuple(new if s is c else s for s in program.steps))
@@ -146,7 +145,7 @@ def _rounded_copy(program: Program, load: Load, stored: str) -> tuple[Program, L
     for s in program.consumers.get(load.buffer, ()):
         if isinstance(s, Compute) and s.axes == axes and s.body == body:
             return program, Load(s.out, load.index, stored)
-    name = _free(program, f"{load.buffer}_{BF16}")
+    name = free_name(program.buffers, f"{load.buffer}_{BF16}")
     made = program.producer.get(load.buffer)
     reader = program.consumers[load.buffer][0]
     copy = Compute((name,), axes, (), "none", body, origin=(made or reader).origin)
@@ -155,26 +154,6 @@ def _rounded_copy(program: Program, load: Load, stored: str) -> tuple[Program, L
         steps += [s, copy] if s is made else [s]
     buffers = {**program.buffers, name: Buffer(name, old.shape, stored)}
     return replace(program, steps=tuple(steps), buffers=buffers), Load(name, load.index, stored)
-
-
-def _rounded_weights(program: Program, load: Load, array: Array,
-                     stored: str) -> tuple[Program, Load]:
-    """(the Program with a rounded constant, the Load of that)."""
-    name = f"{load.buffer}_{BF16}"
-    known = program.consts.get(name)
-    if known is None or program.dtype(name) != stored or not np.array_equal(
-            known, array, equal_nan=stored == "f32"):
-        name = _free(program, name)
-        buffer = Buffer(name, program.shape(load.buffer), stored, "const")
-        program = replace(program, buffers={**program.buffers, name: buffer},
-                          consts={**program.consts, name: array})
-    return program, Load(name, load.index, stored)
-
-
-def _free(program: Program, name: str) -> str:
-    while name in program.buffers:
-        name += "_"
-    return name
 
 
 __all__ = ["RULE", "Product", "are_columns", "candidates", "faults_of", "is_whole",

@@ -16,7 +16,7 @@ from typing import Any
 from aotc.ir.dtypes import HALF
 from aotc.ir.expr import Cast, Expr, Load
 from aotc.ir.expr import rewrite as rewrite_expr
-from aotc.ir.program import Buffer, Compute, Program, Step, update
+from aotc.ir.program import Buffer, Compute, Program, Step, free_name, update
 from aotc.passes.compute_rule import ComputeRule
 
 RULE = "store"
@@ -63,14 +63,14 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
     c, _ = FITS.matched(program, name, parameters)
     old, buffers = program.buffers[name], dict(program.buffers)
     buffers[name] = replace(old, declared="")
-    half = name if c.fold == "none" else _free(buffers, f"{name}_{HALF}")
+    half = name if c.fold == "none" else free_name(buffers, f"{name}_{HALF}")
     buffers[half] = replace(buffers.get(half, Buffer(half, old.shape, HALF)), dtype=HALF)
     made = (replace(c, body=_narrowed(c.body)),) if half == name else (
         c, replace(c, outs=(half,), raxes=(), fold="none", acc="",
                    body=Cast(HALF, Load(name, c.axes, WIDE))))
     copy_of: dict[str, str] = {}
     for own in parameters["copies"]:
-        copy = _free(buffers, f"{name}_{WIDE}")
+        copy = free_name(buffers, f"{name}_{WIDE}")
         buffers[copy] = Buffer(copy, old.shape, WIDE)
         copy_of |= dict.fromkeys(own, copy)
     steps: list[Step] = []
@@ -104,12 +104,6 @@ def _reading(body: Expr, name: str, half: str, copy: str) -> Expr:
         return None
 
     return rewrite_expr(body, visit)
-
-
-def _free(taken: Mapping[str, Buffer], name: str) -> str:
-    while name in taken:
-        name += "_"
-    return name
 
 
 __all__ = ["RULE", "candidates", "faults_of", "match_declared", "rewrite", "store_rewrite"]

@@ -1,6 +1,5 @@
 """Factors of products that are bytes with a scale and a zero point, recognised from expressions."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from aotc.ir.category import factor_pairs
@@ -16,7 +15,7 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.program import Buffer, Compute, Program
+from aotc.ir.program import Compute, Program
 
 _MOVES = 16  # reshapes and transposes between a tensor's quantised form and its product
 RANGE = {"i8": (-128.0, 127.0), "u8": (0.0, 255.0)}
@@ -137,13 +136,6 @@ def difference(q: Quantised) -> Expr:
     return e
 
 
-def free_name(buffers: Mapping[str, Buffer], name: str) -> str:
-    """The name, or a longer one that no buffer has."""
-    while name in buffers:
-        name += "_"
-    return name
-
-
 def saturated(e: Expr) -> Expr | None:
     """The float that an 8-bit expression clamps to its type's range; None for others."""
     if not isinstance(e, Cast) or e.dtype not in RANGE:
@@ -161,5 +153,5 @@ def saturating(dtype: str, e: Expr) -> Expr:
     return Cast(dtype, Binary("min", Binary("max", e, low), high))
 
 
-__all__ = ["RANGE", "Quantised", "affine", "dequantised", "difference", "free_name", "plus",
+__all__ = ["RANGE", "Quantised", "affine", "dequantised", "difference", "plus",
            "saturated", "saturating", "scalars", "two_computed"]

@@ -42,6 +42,7 @@ from aotc.ir.program import (
     Loop,
     Program,
     Step,
+    free_name,
     make_const,
     static_shape,
     update,
@@ -53,7 +54,6 @@ from aotc.passes.quantised.factors import (
     Quantised,
     dequantised,
     difference,
-    free_name,
     plus,
     two_computed,
 )

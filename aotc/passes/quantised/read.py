@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from aotc.ir.category import factor_pairs
 from aotc.ir.expr import Cast, Const, Expr, Load, Where, rewrite, substitute
-from aotc.ir.program import Buffer, Compute, Program, Step, update
-from aotc.passes.quantised.factors import RANGE, affine, difference, free_name
+from aotc.ir.program import Buffer, Compute, Program, Step, free_name, update
+from aotc.passes.quantised.factors import RANGE, affine, difference
 
 
 def inline_dequantised(program: Program) -> Program:

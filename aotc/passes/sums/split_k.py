@@ -22,7 +22,7 @@ from typing import Any
 from aotc.errors import ScheduleError
 from aotc.ir.category import Factors, dot_dtypes, factor_pairs
 from aotc.ir.expr import Axis, Const, Expr, Load, axes_of, loads, substitute
-from aotc.ir.program import Buffer, Compute, Program, Step, make_const, update
+from aotc.ir.program import Buffer, Compute, Program, Step, free_name, make_const, update
 
 RULE = "split_k"
 FOLDS = ("sum", "max", "min")  # of parts as of single terms
@@ -101,7 +101,7 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
     k = Axis(m.axis.name, Const(each))
     program, body = _cut_constants(program, c.body, m.axis, s, k)
     body = substitute(body, {m.axis: s * each + k})
-    made = _free_name(program, f"{name}_parts")
+    made = free_name(program.buffers, f"{name}_parts")
     raxes = tuple(k if r == m.axis else r for r in c.raxes)
     shape = (Const(parts), *program.buffers[name].shape)
     first = replace(c, outs=(made,), axes=(s, *c.axes), raxes=raxes, body=body)
@@ -124,7 +124,7 @@ def _cut_constants(program: Program, body: Expr, axis: Axis, s: Axis,
         at, array = load.index.index(axis), program.consts[load.buffer]
         shape = (*array.shape[:at], array.shape[at] // k.extent.value, k.extent.value,
                  *array.shape[at + 1:]) if isinstance(k.extent, Const) else array.shape
-        name = _free_name(program, f"{load.buffer}_parts")
+        name = free_name(program.buffers, f"{load.buffer}_parts")
         const = make_const(name, array.reshape(shape), program.buffers[load.buffer].onnx)
         program = replace(program, consts={**program.consts, name: array.reshape(shape)},
                           buffers={**program.buffers, name: const})
@@ -138,13 +138,6 @@ def _free_axis(c: Compute, name: str, extent: int) -> Axis:
     while (found := name if number == 1 else f"{name}{number}") in taken:
         number += 1
     return Axis(found, Const(extent))
-
-
-def _free_name(program: Program, name: str) -> str:
-    number = 1
-    while (found := name if number == 1 else f"{name}{number}") in program.buffers:
-        number += 1
-    return found
 
 
 __all__ = ["RULE", "LongSum", "candidates", "faults_of", "match_sum", "rewrite"]

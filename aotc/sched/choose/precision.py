@@ -1,31 +1,33 @@
 """Which products have their operands rounded, by the precision that was asked for."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
-from aotc.ir.category import BF16_PRODUCT
-from aotc.ir.dtypes import HALF
+from aotc.ir.category import BF16_PRODUCT, grouped_dtypes
+from aotc.ir.dtypes import BF16, HALF
+from aotc.ir.expr import Binary
+from aotc.ir.numbers.byte_panels import panel_fault
+from aotc.ir.numbers.grouped import grouped_weights
 from aotc.ir.program import Compute, Program, Rewrite
-from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS
-from aotc.passes.precision.group_weights import RULE as GROUP
-from aotc.passes.precision.half_columns import RULE as HALVE
-from aotc.passes.precision.half_columns import match_columns
-from aotc.passes.precision.integer_rows import RULE as INTEGER_ROWS
-from aotc.passes.precision.narrow_operands import RULE, match_product
+from aotc.ir.schedule import MIXED, PRECISION
+from aotc.ir.tile_statements import dot_step
+from aotc.passes.precision import group_weights, half_columns, integer_rows, narrow_operands
+from aotc.passes.precision.rounding_table import ROUNDINGS, precision_said
 from aotc.passes.winograd import staged
 from aotc.sched.cost.row_cost import saves_packing
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.precision.levels import Level, Levels, at_level
-from aotc.sched.precision.weight_bits import choose_groups
+from aotc.sched.rows.serving import reads_groups
 from aotc.target.base import Target
 
 
 def choose_precision(program: Program, target: Target, precision: str,
                      levels: Levels | None = None) -> tuple[Rewrite, ...]:
-    """The rewrites of a Schedule for ``precision``, one of ``PRECISION``: (("narrow", compute,
-    {"dtype": .., "stored": ..}), ..), in program order.  Which products they are follows from the
-    Program alone.  levels: of computes that have one of their own.  Stages of Winograd forms are
-    f32: the last transform would magnify the roundings.  A target without rows for bf16 or f16, or
-    with slow ones, stores the rounded numbers as f32."""
+    """The rewrites of a Schedule for ``precision``, one of ``PRECISION``: ((rule, compute,
+    parameters), ..), in program order.  Which products they are follows from the Program alone.
+    levels: of computes that have one of their own.  Stages of Winograd forms are f32: the last
+    transform would magnify the roundings.  A target without rows for a precision, or with slow
+    ones, stores the rounded numbers as f32."""
     own, exact = levels or {}, staged(program).keys()
     others = {o: Level(precision) for s in program.steps for o in s.outs if o not in own}
     return tuple(r for level, only in at_level({**others, **own})
@@ -35,45 +37,39 @@ def choose_precision(program: Program, target: Target, precision: str,
 def _at(program: Program, target: Target, level: Level,
         only: Collection[str]) -> tuple[Rewrite, ...]:
     """The rewrites that give computes a Level."""
-    if level.precision == PRECISION[0]:
+    if level.precision not in ROUNDINGS:
         return ()
-    if level.precision in WEIGHT_BITS:
-        return choose_groups(program, target, level, only)
-    if level.precision == HALF:
-        return _halved(program, target, only)
-    rows = any(u.takes(BF16_PRODUCT) for u in target.rows("dot"))
-    stored = level.precision if rows and target.tuning.narrow_rate >= 1 else "f32"
-    return tuple((RULE, s.out, {"dtype": level.precision, "stored": stored}) for s in program.steps
-                 if isinstance(s, Compute) and len(s.outs) == 1 and s.out in only
-                 and _gains(program, target, s))
+    found = ROUNDINGS[level.precision]
+    stored, pays = _RULES[found.rule]
+    parameters = {**found.said, **stored(target)}
+    steps = [s for s in program.steps if isinstance(s, Compute) and len(s.outs) == 1
+             and s.out in only]
+    rounded = [s for s in steps if pays(program, target, s)]
+    return (*((found.rule, s.out, parameters) for s in rounded),
+            *((integer_rows.RULE, name, {"bits": level.row_bits}) for name in
+              _integer_rows(program, target, level, steps, rounded)))
 
 
 def precision_of(rewrites: Iterable[Rewrite], usual: str) -> str:
     """The precision of a Schedule by the rewrites that round operands; ``usual`` if none does,
     ``MIXED`` if they round to several, or only rows of weights that the model brought."""
-    names = {bits: name for name, bits in WEIGHT_BITS.items()}
-    found = {p["dtype"] if rule == RULE else HALF if rule == HALVE else names[p["bits"]]
-             for rule, _, p in rewrites if rule in (RULE, HALVE, GROUP)}
-    if not found and usual == PRECISION[0] and any(rule == INTEGER_ROWS for rule, *_ in rewrites):
+    rewrites = tuple(rewrites)
+    found = {precision_said(rule, p) for rule, _, p in rewrites} - {None}
+    if not found and usual == PRECISION[0] and any(
+            rule == integer_rows.RULE for rule, *_ in rewrites):
         return MIXED
-    return MIXED if len(found) > 1 else next(iter(found), usual)
+    return MIXED if len(found) > 1 else next(iter(found), None) or usual
 
 
-def _halved(program: Program, target: Target, only: Collection[str]) -> tuple[Rewrite, ...]:
-    """The products of ``only`` whose constant columns become f16: those with a vector of them at
-    least."""
-    stored = {"stored": HALF if target.halves else "f32"}
-    return tuple((HALVE, s.out, stored) for s in program.steps if isinstance(s, Compute)
-                 and s.outs[0] in only and len(s.outs) == 1
-                 and (load := match_columns(program, s)) is not None
-                 and program.consts[load.buffer].size >= target.tuning.narrow_columns
-                 * target.tuning.narrow_depth)
+def _narrow(target: Target) -> dict[str, Any]:
+    rows = any(u.takes(BF16_PRODUCT) for u in target.rows("dot"))
+    return {"stored": BF16 if rows and target.tuning.narrow_rate >= 1 else "f32"}
 
 
-def _gains(program: Program, target: Target, c: Compute) -> bool:
+def _narrow_pays(program: Program, target: Target, c: Compute) -> bool:
     """True for a product with work enough for each element of its rows, and for each of columns
     that every work item packs: what its rows of fewer bits save there is more than that takes."""
-    m, tuning = match_product(program, c), target.tuning
+    m, tuning = narrow_operands.match_product(program, c), target.tuning
     if m is None:
         return False
     depth = estimate_volume(r.extent for r in m.factors.k)
@@ -81,6 +77,65 @@ def _gains(program: Program, target: Target, c: Compute) -> bool:
         return False
     rows = estimate_volume(a.extent for a in m.factors.m)
     return not m.computed or saves_packing(rows, tuning)
+
+
+def _halve(target: Target) -> dict[str, Any]:
+    return {"stored": HALF if target.halves else "f32"}
+
+
+def _halve_pays(program: Program, target: Target, c: Compute) -> bool:
+    """True for a product with a vector of constant columns at least."""
+    load, tuning = half_columns.match_columns(program, c), target.tuning
+    return load is not None and (
+        program.consts[load.buffer].size >= tuning.narrow_columns * tuning.narrow_depth)
+
+
+def _group(target: Target) -> dict[str, Any]:
+    return {"size": group_weights.SIZES[0], "stored": "bytes" if reads_groups(target) else "f32"}
+
+
+def _group_pays(program: Program, target: Target, c: Compute) -> bool:
+    """True for a product of a constant matrix with a vector of columns at least."""
+    m = group_weights.match_weights(program, c)
+    return m is not None and (
+        estimate_volume(a.extent for a in m[0].n) >= target.tuning.narrow_columns)
+
+
+# rule -> (parameters that a target asks for, what it pays for)
+_RULES: Mapping[str, tuple[Callable[[Target], dict[str, Any]],
+                           Callable[[Program, Target, Compute], bool]]] = {
+    narrow_operands.RULE: (_narrow, _narrow_pays), half_columns.RULE: (_halve, _halve_pays),
+    group_weights.RULE: (_group, _group_pays)}
+
+
+def _integer_rows(program: Program, target: Target, level: Level, steps: Iterable[Compute],
+                  grouped: Iterable[Compute]) -> list[str]:
+    """The products of several rows whose rows become integers, if the level says so and the target
+    has rows for them: of weights that the model brought in groups, and of those that are grouped
+    now.  A single row waits for memory anyway."""
+    dtype = integer_rows.BITS[level.row_bits] if level.rows else None
+    if dtype is None or not reads_groups(target) or not any(
+            u.takes(grouped_dtypes(dtype, ROUNDINGS[level.precision].said["bits"]))
+            for u in target.rows("dot")):
+        return []
+    several = [s.out for s in steps if _brought(program, s, dtype)]
+    for s in grouped:
+        m = group_weights.match_weights(program, s)
+        if m is not None and estimate_volume(a.extent for a in m[0].m) > 1 and (
+                integer_rows.whole_rows(program, m[0])):
+            several.append(s.out)
+    return several
+
+
+def _brought(program: Program, c: Compute, dtype: str) -> bool:
+    """True for a product of several rows by weights that came in groups, which rows for integers
+    of a dtype may read."""
+    if integer_rows.match_rows(program, c) is None:
+        return False
+    assert isinstance(c.body, Binary), c  # of rows and weights
+    found = grouped_weights(c.body.a) or grouped_weights(c.body.b)
+    rows = estimate_volume(a.extent for a in c.axes if found is None or a != found.n)
+    return found is not None and panel_fault(found.grouping, dot_step(dtype)) is None and rows > 1
 
 
 __all__ = ["choose_precision", "precision_of"]

@@ -2,5 +2,5 @@
 
 Levels are values; those of a model are found by running it, and by the cost of what they save.
 
-Imports of ``sched``: model, rows, cost.
+Imports of ``sched``: cost.
 """

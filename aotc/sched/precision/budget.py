@@ -21,7 +21,8 @@ from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import Schedule
 from aotc.oracle.evaluate import infer_syms, input_arrays
 from aotc.passes.precision import integer_rows, narrow_operands
-from aotc.passes.rewrites import ROUNDING, RULES, apply_rewrites
+from aotc.passes.precision.rounding_table import ROUNDING
+from aotc.passes.rewrites import RULES, apply_rewrites
 from aotc.sched.cost.predict import group_seconds
 from aotc.sched.precision.levels import ROUNDS, Level, Levels, everywhere
 from aotc.sched.precision.offers import Lot, Offer, joined, lots_of, seconds_of

@@ -6,14 +6,8 @@ from dataclasses import dataclass, replace
 from aotc.ir.dtypes import BF16, HALF
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import WEIGHT_BITS, Schedule
-from aotc.passes.precision import (
-    group_weights,
-    half_columns,
-    integer_rows,
-    narrow_operands,
-    store_halves,
-)
-from aotc.passes.rewrites import ROUNDING
+from aotc.passes.precision import integer_rows, store_halves
+from aotc.passes.precision.rounding_table import ROUNDING, precision_said
 
 
 @dataclass(frozen=True)
@@ -62,16 +56,12 @@ def at_level(levels: Levels) -> Iterable[tuple[Level, frozenset[str]]]:
 def levels_of(rewrites: Iterable[Rewrite]) -> Levels:
     """Of the products whose operands rewrites round."""
     found: dict[str, Level] = {}
-    names = {bits: name for name, bits in WEIGHT_BITS.items()}
     for rule, compute, p in rewrites:
-        if rule == narrow_operands.RULE:
-            found[compute] = Level(p["dtype"])
-        elif rule == half_columns.RULE:
-            found[compute] = Level(HALF)
-        elif rule == group_weights.RULE:
-            found[compute] = Level(names[p["bits"]])
+        precision = precision_said(rule, p)
+        if precision is not None:
+            found[compute] = Level(precision)
         elif rule == integer_rows.RULE:  # of weights that the model brought, whatever their bits
-            found[compute] = replace(found.get(compute, Level(names[8])), rows=f"s{p['bits']}")
+            found[compute] = replace(found.get(compute, Level("int8w")), rows=f"s{p['bits']}")
     return found
 
 

@@ -19,7 +19,8 @@ from aotc.ir.expr import Expr, Load, Sym, rewrite, show, walk
 from aotc.ir.layout import LayoutJson
 from aotc.ir.program import Compute, Program, Rewrite, Step
 from aotc.ir.schedule import Group, Schedule
-from aotc.passes.rewrites import ROUNDING, apply_rewrites
+from aotc.passes.precision.rounding_table import ROUNDING
+from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.components import LOCAL, owners
 from aotc.target.base import Target
 
