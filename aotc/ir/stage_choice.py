@@ -197,7 +197,8 @@ class StageChoice:
 
 FIELDS: dict[str, Field[Any]] = {f.name: f for f in fields(StageChoice)}
 LOOPS = tuple(name for name, f in FIELDS.items() if f.metadata["table"] == "loops")
-TEXTS = {name: f.metadata["legal"] for name, f in FIELDS.items() if f.metadata["text"]}
+TEXTS: dict[str, Legal] = {
+    name: f.metadata["legal"] for name, f in FIELDS.items() if f.metadata["text"]}
 UNSAID = StageChoice()
 
 

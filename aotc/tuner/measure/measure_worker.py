@@ -14,7 +14,7 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from aotc.ir.bundle import Bundle
 from aotc.ir.dtypes import Array
 from aotc.runtime.compile_bundle import build, read_manifest, tools_of
 from aotc.runtime.loading import load
+from aotc.runtime.model import Binding, Model
 from aotc.samples import Feeds, extents
 from aotc.sched import decide, lower
 from aotc.sched.writing.choose_writing import choose_writing
@@ -167,7 +168,8 @@ def _pin(threads: int) -> None:
 def typical(runs: Array | Calls) -> Array:
     """Per column of ``runs`` [calls, kernels], the mean of its fastest calls."""
     fast = max(1, int(len(runs) * SHARE))
-    return np.sort(runs, axis=0)[:fast].mean(axis=0)
+    means: Array = np.sort(runs, axis=0)[:fast].mean(axis=0)
+    return means
 
 
 def compare(folder: Path) -> None:
@@ -199,7 +201,9 @@ def compare(folder: Path) -> None:
         ), default=0.0)}))
 
 
-def _in_turns(models, calls, counting, go_on, whole, kernels):
+def _in_turns(models: Mapping[int, Model], calls: Mapping[int, Binding], counting: bool,
+              go_on: Callable[[int], bool], whole: Sequence[list[float]],
+              kernels: Sequence[list[list[float]]]) -> None:
     """Append to ``whole`` and ``kernels`` what calls take, by the models' numbers, while
     ``go_on(calls of the first one)``."""
     turn, done = _turn(calls[0]), len(whole[0])
@@ -229,7 +233,7 @@ def _difference(a: ArrayLike, b: ArrayLike) -> float:
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     if same.all():
         return 0.0
-    scale = np.max(np.abs(a[np.isfinite(a)]), initial=1e-30)
+    scale = float(np.max(np.abs(a[np.isfinite(a)]), initial=1e-30))
     return float(np.max(np.where(same, 0.0, np.abs(a - b)))) / scale
 
 

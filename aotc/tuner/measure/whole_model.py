@@ -164,13 +164,14 @@ class Checker:
         error = finish(start("compare", folder), folder, PATIENCE * seconds + RUN_TIMEOUT)
         if error:
             raise AotcError(f"tune: the whole model could not be measured: {error}")
-        return json.loads((folder / "times").read_text())
+        times: Times = json.loads((folder / "times").read_text())
+        return times
 
 
 def busy(calls: Calls) -> float:
     """Seconds of a call of the whole model from ``calls`` [calls, kernels]: the sum of its kernels'
     medians, which a call that something else has interrupted does not change."""
-    return sum(statistics.median(k) for k in zip(*calls))
+    return float(sum(statistics.median(k) for k in zip(*calls)))
 
 
 def pair_ratio(before: Iterable[float], after: Iterable[float]) -> float:

@@ -8,6 +8,7 @@ sites, for a site's copies are tuned alike.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
@@ -120,7 +121,7 @@ def _cases(program: Program, schedule: Schedule, sites: Iterable[Site],
     return out
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
 
 

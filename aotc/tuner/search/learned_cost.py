@@ -19,14 +19,17 @@ from aotc.ir.category import zero_filled
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Const, axes_of
 from aotc.ir.schedule import Group
+from aotc.ir.stage_choice import StageChoice
 from aotc.sched.cost.decided import decided_cost
+from aotc.sched.cost.group_cost import Cost
 from aotc.sched.judge.written import written_seconds
 from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.size import estimate, estimate_volume
-from aotc.sched.model.stages import factors_for, group_stages, stage_category
+from aotc.sched.model.stages import Stage, factors_for, group_stages, stage_category
+from aotc.sched.model.tile_model import GroupModel
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Target
-from aotc.target.kernel_rows import ProductRow
+from aotc.target.kernel_rows import KernelRow, ProductRow
 from aotc.tuner.measure.records import Record
 from aotc.tuner.space.trial import Candidate
 
@@ -76,7 +79,7 @@ class Estimator:
             log(1 + sum(n for b, n, _, _ in model.lifetimes(item) if b in model.scratch)),
             *self._tile(g, stages, model), *self._stage(candidate, g, heavy)))
 
-    def _tile(self, g, stages, model):
+    def _tile(self, g: Group, stages: Sequence[Stage], model: GroupModel) -> tuple[float, ...]:
         """Extents of the work item: along the lanes, of everything else, and what comes first."""
         anchor = stages[model.anchor]
         lane = g.choice(anchor.name).lanes
@@ -85,7 +88,7 @@ class Estimator:
         return (log(size.get(lane, 1)), log(others), float(bool(g.parallel[:1] == (lane,))),
                 log(size[anchor.axes[-1].name]) if anchor.axes else 0.0)
 
-    def _stage(self, candidate, g, s):
+    def _stage(self, candidate: Candidate, g: Group, s: Stage) -> tuple[float, ...]:
         """What the longest stage looks like to its micro-kernel."""
         row, choice = self.target.row(g.choices[s.name].row), g.choice(s.name)
         s = loop_stage(s, choice)
@@ -105,10 +108,11 @@ class Estimator:
                 -(-n // lanes) * lanes / n, log(n), float(bool(choice.block)),
                 log(estimate_volume(a.extent for a in s.raxes)), *self._contraction(s, row, choice))
 
-    def _contraction(self, s, row, choice):
-        if row.category != "contraction":
+    def _contraction(self, s: Stage, row: KernelRow, choice: StageChoice) -> tuple[float, ...]:
+        if not isinstance(row, ProductRow) or row.category != "contraction":
             return (0.0,) * 8
         f = factors_for(s, choice.lanes)
+        assert f is not None, s.name  # so its row says
         m = estimate_volume(a.extent for a in f.m)
         k = next(estimate(r.extent) for r in f.k if r.name == choice.k)
         guard = zero_filled(f.a)[1]
@@ -118,7 +122,7 @@ class Estimator:
                 float(guard is not None))
 
 
-def _terms(cost):
+def _terms(cost: Cost) -> tuple[float, ...]:
     levels = [log(s + 1e-9) for _, s, _ in cost.levels[:2]]
     return (log(cost.seconds), log(cost.compute + 1e-9), *levels, *([0.0] * (2 - len(levels))),
             cost.util, cost.recompute, log(cost.launch + 1e-9))

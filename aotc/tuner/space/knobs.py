@@ -16,7 +16,7 @@ from typing import Any
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import is_unit, layout_from_json, offset_of
-from aotc.ir.expr import Const, depends_on_data
+from aotc.ir.expr import Axis, Const, Load, depends_on_data
 from aotc.ir.layout import Layout, LayoutJson
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import Group, Schedule
@@ -32,6 +32,7 @@ from aotc.sched.model.stages import Stage, factors_for, group_stages
 from aotc.sched.rows.panels import panel_layout
 from aotc.sched.rows.transforms import find_transform
 from aotc.target.base import Target
+from aotc.target.kernel_rows import ProductRow
 from aotc.tuner.space.sites import Site
 from aotc.tuner.space.trial import Candidate, Values
 
@@ -117,16 +118,18 @@ class Space:
         found = [rows, rows | whole, whole]
         return [f for i, f in enumerate(found) if f and f not in found[:i]]
 
-    def _least_waste(self, name, g, s):
+    def _least_waste(self, name: str, g: Group, s: Stage) -> dict[str, Any]:
         knob = next((k for k in self.knobs if k.name == name), None)
         if knob is None:
             return {}
         lane = g.choices[s.name].lanes
         cut = g.tile if g.anchor in s.computes else {}
         size = {a.name: min(cut.get(a.name, 1 << 60), estimate(a.extent)) for a in s.axes}
-        m = prod(size[a.name] for a in factors_for(s, lane).m)
+        f = factors_for(s, lane)
+        assert f is not None, s.name  # rows to choose from are of products
+        m = prod(size[a.name] for a in f.m)
         best = min(knob.choices, key=lambda u: row_waste(
-            self.target.row(u), m, size[lane], self.target.tuning))
+            self.target.product_row(u), m, size[lane], self.target.tuning))
         return {name: best} if best != knob.base else {}
 
     # ------------------------------------------------------------ knobs
@@ -151,10 +154,11 @@ class Space:
                 far = _rungs(max(estimate(a.extent) // step, base // step, 1), 1, base // step)
                 yield Knob(f"{i}.run", (0, *(n * step for n in far)), base)
 
-    def _stage_knobs(self, at, g, s):
+    def _stage_knobs(self, at: str, g: Group, s: Stage) -> Iterator[Knob]:
         row, choice = self.target.row(g.choices[s.name].row), g.choice(s.name)
-        if row.category == "contraction":
+        if isinstance(row, ProductRow) and row.category == "contraction":
             f = factors_for(s, choice.lanes)
+            assert f is not None, s.name  # so its row says
             m = estimate_volume(a.extent for a in f.m)
             rows = tuple(u.name for u in self.target.rows("contraction")
                          if u.products == row.products and u.serves(m))
@@ -172,7 +176,7 @@ class Space:
             if s.fold != "none":
                 yield from self._written_knobs(at, g, s)
 
-    def _written_knobs(self, at, g, s):
+    def _written_knobs(self, at: str, g: Group, s: Stage) -> Iterator[Knob]:
         """Of choices of how statements are written, where those mean something."""
         said = g.choice(s.name).said
         for key in choices_of(self.target, g, s.name):
@@ -181,16 +185,16 @@ class Space:
             base = said.get(key, BY_RULE)
             yield Knob(f"{at}.{key}", tuple(dict.fromkeys((BY_RULE, *_written(key), base))), base)
 
-    def _unit_stride(self, s, axis):
+    def _unit_stride(self, s: Stage, axis: Axis) -> bool:
         """True if some access walks memory element by element along the axis."""
         places = [(n.buffer, n.index) for n in s.loads()] + [
             (o.buffer, o.index) for o in s.outputs]
         return any(is_unit(offset_of(index, self.form.program.shape(b), layout_from_json(
             self.form.layouts.get(b))), axis) for b, index in places)
 
-    def _steps(self, i, g, anchor):
+    def _steps(self, i: int, g: Group, anchor: Stage) -> dict[str, int]:
         """{axis: unit its tiles are multiples of}."""
-        steps = {}
+        steps: dict[str, int] = {}
         for s in self.stages[i]:
             t = find_transform(self.form.program, s)
             for name, n in t.blocks.items() if t is not None else ():
@@ -199,8 +203,9 @@ class Space:
         if choice.lanes:
             steps.setdefault(choice.lanes, self.target.lanes)
         row = self.target.row(g.choices[anchor.name].row)
-        if row.category == "contraction":
+        if isinstance(row, ProductRow) and row.category == "contraction":
             f = factors_for(anchor, choice.lanes)
+            assert f is not None, anchor.name  # so its row says
             steps.setdefault(f.m[-1].name if f.m else "", row.tile.mr)
         return steps
 
@@ -242,10 +247,11 @@ class Space:
             return replace(choice, row=wide[0], block=found[0].name)
         return replace(choice, row=plain[-1] if plain else choice.row, block="")
 
-    def _repack(self, s, choice, layouts):
+    def _repack(self, s: Stage, choice: StageChoice, layouts: dict[str, LayoutJson]) -> StageChoice:
         """Weights in panels of another row's width; one that others read stays and is repacked
         while the kernel runs."""
         f = factors_for(s, choice.lanes)
+        assert f is not None and isinstance(f.b, Load), s.name  # so a panel says
         if f.b.buffer in self.site.fixed:
             return replace(choice, b="packed")
         lane = next(a for a in f.n if a.name == choice.lanes)
@@ -256,7 +262,7 @@ class Space:
                                            shape).to_json()
         return choice
 
-    def _turn_tile(self, i, g, values):
+    def _turn_tile(self, i: int, g: Group, values: Values) -> Group:
         anchor = next(s for s in self.stages[i] if g.anchor in s.computes)
         names = [a.name for a in anchor.axes]
         turned = [n for n in names if f"{i}.tile.{n}" in values]
@@ -270,7 +276,7 @@ class Space:
         tile = dict(g.tile)
         for n in turned:
             want = values[f"{i}.tile.{n}"]
-            if n == lane and row.category == "contraction":
+            if n == lane and isinstance(row, ProductRow) and row.category == "contraction":
                 want = -(-want // row.tile.nr) * row.tile.nr
             tile[n] = want
         tile = {n: tile[n] for n in names if n in tile and not (

@@ -5,6 +5,7 @@ kernel, every cut of the row of parts into two kernels, and what the deciders' o
 make of it.  Each kernel is tiled by cost; whether it pays is measured.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from aotc.errors import AotcError
@@ -40,7 +41,7 @@ def cut_groups(program: Program, target: Target, at: int) -> tuple[Group, ...] |
     return tuple(replace(judge.finished(g), name=f"g{i:03d}") for i, g in enumerate(groups))
 
 
-def _one(program, judge, parts):
+def _one(program: Program, judge: Judge, parts: Sequence[Group]) -> Group | None:
     """One group of several, None if it is no legal kernel."""
     group = parts[0]
     for g in parts[1:]:

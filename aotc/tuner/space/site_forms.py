@@ -4,10 +4,11 @@ told something else."""
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from aotc.errors import AotcError
 from aotc.ir.layout import Layout, LayoutJson
-from aotc.ir.program import Compute, Rewrite
+from aotc.ir.program import Compute, Program, Rewrite
 from aotc.passes.images.unfold import unfold_candidates
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import TILES, find_convolution, legal_tiles
@@ -76,7 +77,7 @@ def layout_form(site: Site, target: Target, name: str) -> Form | None:
                         layouts | ({buffer: primitives} if primitives else {}))
 
 
-def _frozen(value):
+def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
@@ -106,7 +107,7 @@ def _options(site: Site) -> Iterator[tuple[str, str, tuple[Rewrite, ...]]]:
         yield f"{CUT}{at}", "all", site.rewrites
 
 
-def _winograd(program, step):
+def _winograd(program: Program, step: Compute) -> list[tuple[str, Rewrite | None]]:
     conv = find_convolution(program, step)
     if conv is None:
         return []

@@ -10,14 +10,14 @@ tuned once.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Expr, Load, Sym, rewrite, show, walk
 from aotc.ir.layout import LayoutJson
-from aotc.ir.program import Compute, Program, Rewrite, Step
+from aotc.ir.program import Buffer, Compute, Program, Rewrite, Step
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.precision.rounding_table import ROUNDING
 from aotc.passes.rewrites import apply_rewrites
@@ -70,7 +70,8 @@ def sites(program: Program, schedule: Schedule,
     return settled, tuple(found)
 
 
-def _split_rewrites(program, rewrites):
+def _split_rewrites(program: Program, rewrites: Sequence[Rewrite]
+                   ) -> tuple[Program, tuple[Rewrite, ...], tuple[Rewrite, ...]]:
     """(Program, rewrites applied to it, those left for the sites)."""
     settled = tuple(r for r in rewrites if r[0] not in LOCAL)
     local = tuple(r for r in rewrites if r[0] in LOCAL)
@@ -86,10 +87,11 @@ def _split_rewrites(program, rewrites):
     return replace(start, rewrites=()), settled, local
 
 
-def _joined(program, groups, owner):
+def _joined(program: Program, groups: Sequence[Group],
+            owner: Mapping[str, str]) -> list[list[Group]]:
     """Groups that share a compute before rewriting, as lists in the Schedule's order."""
     calls = {s.outs[0] for s in program.steps if not isinstance(s, Compute)}
-    parts = []
+    parts: list[tuple[set[str], list[Group]]] = []
     for g in groups:
         if calls.intersection(g.computes):
             continue
@@ -120,14 +122,16 @@ def piece(program: Program, computes: Collection[str]) -> Program:
                    tuple(s for s in program.syms if s in syms))
 
 
-def _symbols(steps, buffers):
+def _symbols(steps: Iterable[Step], buffers: Iterable[Buffer]) -> set[Sym]:
     exprs = [d for b in buffers for d in b.shape]
     for s in steps:
+        assert isinstance(s, Compute), s  # library calls are in no site
         exprs += [a.extent for a in s.axes + s.raxes] + [s.body]
     return {n for e in exprs for n in walk(e) if isinstance(n, Sym)}
 
 
-def _site(program, schedule, target, groups, computes, rewrites):
+def _site(program: Program, schedule: Schedule, target: Target, groups: Sequence[Group],
+          computes: Collection[str], rewrites: tuple[Rewrite, ...]) -> Site:
     part = piece(program, computes)
     after = apply_rewrites(part, rewrites)
     border = set(part.inputs) | set(part.outputs)
