@@ -3,7 +3,7 @@
 The anchor's box comes from the tile; every other stage's box is what later stages read of it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -37,6 +37,7 @@ Box = dict[Axis, Ends]
 Part = tuple[Ends, ...]  # of a buffer, per dimension
 Dims = tuple[tuple[Expr, Size], ...]  # (first, size) per dimension
 Places = dict[str, Dims]  # of buffers in scratch
+Lets = list[tuple[Axis, Expr]]  # names, with what they stand for
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def tile_anchor(anchor: Stage, group: Group) -> Tile:
     return Tile(tuple(let), simplify(count), box, size, grains=grains, **walked)
 
 
-def _cut_axes(anchor, group):
+def _cut_axes(anchor: Stage, group: Group) -> list[Axis]:
     """The axes that work items may have a part of, outermost first."""
     axis = {a.name: a for a in anchor.axes}
     cut = [n for n in group.tile if (upper(axis[n].extent) or 1 << 62) > unit_of(group, n)]
@@ -104,11 +105,11 @@ def unit_of(group: Group, axis: str) -> int:
     return group.balance.get(axis, group.tile[axis])
 
 
-def _counts(order, group):
+def _counts(order: Sequence[Axis], group: Group) -> tuple[list[Expr], Lets]:
     """(number of work items along each axis, [(name, what it stands for)] of names in them)."""
     part = [group.run.get(a.name, group.tile[a.name]) for a in order]
     counts = [simplify((a.extent + (n - 1)) // n) for a, n in zip(order, part)]
-    let: list[tuple[Axis, Expr]] = []
+    let: Lets = []
     for i, a in enumerate(order):
         if a.name in group.balance:
             others = simplify(prod(counts[:i] + counts[i + 1:], start=Const(1)))
@@ -119,13 +120,13 @@ def _counts(order, group):
     return counts, let
 
 
-def _steps_of(group, axis):
+def _steps_of(group: Group, axis: Axis) -> Expr:
     """Steps of a balanced axis that there are in a call."""
     step = group.balance[axis.name]
     return simplify((axis.extent + (step - 1)) // step)
 
 
-def _balanced(count, others, steps):
+def _balanced(count: Expr, others: Expr, steps: Expr) -> Expr:
     """Number of work items along a balanced axis: ``count`` of the largest, made a multiple of the
     workers that each of the others then has.  At most one for each step."""
     low = lower(others)
@@ -134,14 +135,14 @@ def _balanced(count, others, steps):
     return minimum(count - 1 - (count - 1) % unit + unit, steps)
 
 
-def _share(group, axis, at, count):
+def _share(group: Group, axis: Axis, at: Expr, count: Expr) -> Ends:
     """(first step, end) of a work item of a balanced axis, which has as many as any other or one
     more."""
     steps = _steps_of(group, axis)
     return at * steps // count, (at + 1) * steps // count
 
 
-def _ends(group, axis, at, count, let):
+def _ends(group: Group, axis: Axis, at: Expr, count: Expr, let: Lets) -> Ends:
     """(start, end) of a work item along an axis; ``let`` gets the names in them."""
     t, step = group.tile[axis.name], group.balance.get(axis.name)
     even = step is None and simplify(axis.extent % t) == Const(0)
@@ -154,8 +155,8 @@ def _ends(group, axis, at, count, let):
     lo = Axis(f"{axis.name}_lo", simplify(axis.extent - (t - 1)) if even else axis.extent)
     hi = Axis(f"{axis.name}_hi", simplify(axis.extent + 1))
     if step is not None:
-        first, end = _share(group, axis, at, count)
-        let += [(lo, first * step), (hi, simplify(minimum(end * step, axis.extent)))]
+        start, behind = _share(group, axis, at, count)
+        let += [(lo, start * step), (hi, simplify(minimum(behind * step, axis.extent)))]
         return lo, hi
     let.append((lo, at * t if t != 1 else at))
     if even:  # no border cuts a tile: it ends as far behind its start as every other
@@ -164,7 +165,8 @@ def _ends(group, axis, at, count, let):
     return lo, hi
 
 
-def _walked(group, axis, at, count, let, innermost):
+def _walked(group: Group, axis: Axis, at: Expr, count: Expr, let: Lets,
+            innermost: bool) -> tuple[Ends, dict[str, Any]]:
     """((start, end) of a step, fields of a Tile) of work items that run along ``axis``, each its
     part of it, in steps of the tile; where their part begins and ends is bound in ``let``."""
     part, tile, step = group.run[axis.name], group.tile[axis.name], group.balance.get(axis.name)
@@ -173,7 +175,8 @@ def _walked(group, axis, at, count, let, innermost):
     lo, last = Axis(f"{axis.name}_lo", axis.extent), Axis(f"{axis.name}_hi", end.extent)
     start, behind = at * part, first + part
     if step is not None:
-        start, behind = (e * step for e in _share(group, axis, at, count))
+        first_step, end_step = _share(group, axis, at, count)
+        start, behind = first_step * step, end_step * step
     let += [(first, start), (end, simplify(minimum(behind, axis.extent)))]
     return (lo, last), {
         "axis": axis, "start": first if innermost else None,
@@ -250,7 +253,7 @@ def _whole_parts(there: Ends, tile: Tile) -> int:
     return extent_bound(first, last) or 0
 
 
-def _open_size(lo, last, extent):
+def _open_size(lo: Expr, last: Expr, extent: Expr) -> Expr:
     """Room for lo..last inside an extent without a bound, as an expression over symbols."""
     width = simplify(minimum(last - lo + 1, extent))
     return width if not axes_of(width) else simplify(extent)
@@ -296,38 +299,44 @@ def starts_at_multiple(group: Group, origin: Expr, n: int) -> bool:
     return same(simplify(substitute(origin, first) % n), Const(0))
 
 
-def _boxes_from(program, group, stages, anchor, anchor_box, scratch, clamp, cut=None):
+def _boxes_from(program: Program, group: Group, stages: Sequence[Stage], anchor: Stage,
+                anchor_box: Box, scratch: Set[str], clamp: bool,
+                cut: Callable[[Stage, Box], Box] | None = None
+               ) -> tuple[dict[str, Box], dict[str, Part]]:
     """({stage name: box}, {scratch buffer: what is read of it}).  cut: function from a Stage and
     the box it is asked for to the part of it that it computes."""
-    boxes, demand, known = {}, {}, program.known("boxes")
+    boxes: dict[str, Box] = {}
+    demand: dict[str, Part] = {}
+    known = program.known("boxes")
     for s in reversed(stages):
-        key = s, s is anchor or tuple([demand.get(o.buffer) for o in s.outputs])
-        box = anchor_box if s is anchor else known.get(key)
+        wanted = s, tuple([demand.get(o.buffer) for o in s.outputs])
+        box: Box | None = anchor_box if s is anchor else known.get(wanted)
         if box is None:
-            box = known[key] = _box_of(group, s, demand)
-        key = "made", s, tuple(box.items())
-        if key not in known:
-            known[key] = _made(s, box)
+            box = known[wanted] = _box_of(group, s, demand)
+        whole = "made", s, tuple(box.items())
+        if whole not in known:
+            known[whole] = _made(s, box)
         # before the cut: scratch holds what steps before have computed, too
-        demand |= {b: part for b, part in known[key].items() if b in demand}
+        demand |= {b: part for b, part in known[whole].items() if b in demand}
         boxes[s.name] = box = cut(s, box) if cut else box
         inner = s.reads & scratch
-        key = s, tuple(box.items()), inner, clamp
-        if key not in known:
-            known[key] = _asked(program, s, box, inner, clamp)
-        for b, need in known[key]:
+        asked = s, tuple(box.items()), inner, clamp
+        if asked not in known:
+            known[asked] = _asked(program, s, box, inner, clamp)
+        for b, need in known[asked]:
             demand[b] = _union(demand.get(b), need)
     return boxes, demand
 
 
-def _made(s, box):
+def _made(s: Stage, box: Box) -> dict[str, Part]:
     """{output: what a box of the stage makes of it, where that may be more than anybody asked for:
     whole points of the loops at the edges, or because another output of theirs is read further}."""
-    return {o.buffer: tuple(interval(i, box) for i in o.index)
+    return {o.buffer: tuple(_span(i, box) for i in o.index)
             for o in s.outputs if o.index != s.axes or len(s.outputs) > 1}
 
 
-def _asked(program, s, box, inner, clamp):
+def _asked(program: Program, s: Stage, box: Box, inner: Collection[str],
+           clamp: bool) -> list[tuple[str, Part]]:
     """[(buffer, part)]: what a box of the stage reads of the buffers ``inner``."""
     needs = []
     for n in s.loads():
@@ -337,31 +346,32 @@ def _asked(program, s, box, inner, clamp):
         for i, extent in zip(n.index, program.shape(n.buffer)):
             lo, last = interval(i, box)
             end = simplify(extent - 1)
-            if lo is None:
+            if lo is None or last is None:
                 lo, last = Const(0), end
             if clamp:
                 lo, last = simplify(maximum(lo, Const(0))), simplify(minimum(last, end))
             need.append((lo, last))
-        needs.append((n.buffer, need))
+        needs.append((n.buffer, tuple(need)))
     return needs
 
 
-def _union(have, need):
+def _union(have: Part | None, need: Part) -> Part:
     if have is None:
-        return tuple(need)
+        return need
     return tuple((simplify(minimum(a, c)), simplify(maximum(b, d)))
                  for (a, b), (c, d) in zip(have, need))
 
 
-def _box_of(group, s, demand):
+def _box_of(group: Group, s: Stage, demand: Mapping[str, Part]) -> Box:
     """The box of a stage before the anchor: the preimage of what is asked of it."""
-    box = {}
+    box: Box = {}
     for o in s.outputs:
         if o.buffer not in demand:
             continue
         wanted = demand[o.buffer]
         dims = tuple(Axis(f"dim{d}", a.extent) if isinstance(a, Axis) else
                      Axis(f"dim{d}", Const(1)) for d, a in enumerate(o.index))
+        back: Mapping[Axis, Expr] | None
         if o.index == s.axes:
             back = dict(zip(s.axes, dims))
         else:
@@ -369,7 +379,7 @@ def _box_of(group, s, demand):
             back = invert_map(o.index, s.axes, dims)
         ranges = dict(zip(dims, wanted))
         for a in s.axes:
-            part = (Const(0), simplify(a.extent - 1)) if back is None else interval(back[a], ranges)
+            part = (Const(0), simplify(a.extent - 1)) if back is None else _span(back[a], ranges)
             old = box.get(a)
             box[a] = part if old is None else _union((old,), (part,))[0]
     if not any(o.buffer in demand for o in s.outputs):
@@ -378,5 +388,12 @@ def _box_of(group, s, demand):
     return box
 
 
-def _extent(index, stage):
-    return simplify(interval(index, {})[1] + 1) if not isinstance(index, Axis) else index.extent
+def _extent(index: Expr, stage: Stage) -> Expr:
+    return simplify(_span(index, {})[1] + 1) if not isinstance(index, Axis) else index.extent
+
+
+def _span(index: Expr, ranges: Box) -> Ends:
+    """``interval`` of where a stage stores, which no data decides."""
+    lo, last = interval(index, ranges)
+    assert lo is not None and last is not None, index
+    return lo, last

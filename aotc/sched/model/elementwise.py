@@ -13,16 +13,16 @@ from aotc.ir.simplify import same
 def elementwise_inputs(program: Program, step: Step) -> Mapping[str, None]:
     """Buffers of the output's shape that a map reads at exactly the point it writes, as keys in
     order."""
-    known = program.known("elementwise inputs")
+    known: dict[tuple[str, ...], Mapping[str, None]] = program.known("elementwise inputs")
     if step.outs not in known:
         known[step.outs] = _elementwise_inputs(program, step)
     return known[step.outs]
 
 
-def _elementwise_inputs(program, step):
+def _elementwise_inputs(program: Program, step: Step) -> dict[str, None]:
     if not isinstance(step, Compute) or step.fold != "none" or len(step.outs) > 1:
         return {}
-    at = {}
+    at: dict[str, bool] = {}
     for n in step.loads:
         plain = len(n.index) == len(step.axes) and all(
             i == a or same(a.extent, i * 0 + 1) for i, a in zip(n.index, step.axes)) and all(
@@ -34,17 +34,17 @@ def _elementwise_inputs(program, step):
 def elementwise_class(program: Program, buffer: str) -> tuple[str, ...]:
     """Names of the buffers that elementwise paths join with ``buffer`` (itself among them), in
     program order."""
-    return program.memo.setdefault("elementwise", {}).get(buffer) or _classes(program)[buffer]
+    return _classes(program)[buffer]
 
 
-def _classes(program):
+def _classes(program: Program) -> dict[str, tuple[str, ...]]:
     """{buffer: its class}, kept with the Program."""
-    known = program.memo.setdefault("elementwise", {})
+    known: dict[str, tuple[str, ...]] = program.known("elementwise")
     if known:
         return known
     parent = {b: b for b in program.buffers}
 
-    def root(b):
+    def root(b: str) -> str:
         while parent[b] != b:
             parent[b] = parent[parent[b]]
             b = parent[b]
@@ -53,7 +53,7 @@ def _classes(program):
     for s in program.steps:
         for b in elementwise_inputs(program, s):
             parent[root(b)] = root(s.outs[0])
-    members = {}
+    members: dict[str, list[str]] = {}
     for b in program.buffers:
         members.setdefault(root(b), []).append(b)
     for group in map(tuple, members.values()):

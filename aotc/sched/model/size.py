@@ -36,7 +36,7 @@ def estimate(expr: Expr) -> int:
     syms = {s: Const(typical(s)) for s in walk(expr) if isinstance(s, Sym)}
     value = simplify(substitute(expr, syms))
     if isinstance(value, Const):
-        return max(1, value.value)
+        return max(1, int(value.value))
     return max(1, upper(value) or 1)
 
 

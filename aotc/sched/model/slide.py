@@ -6,7 +6,7 @@ front of its scratch first, so that addresses stay plain.  Depthwise convolution
 and chains of convolutions then compute every row once per work item.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aotc.errors import ScheduleError
@@ -90,7 +90,7 @@ def step_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: Ti
     return Boxes(boxes, places, tuple(lets), tuple(carried), kept)
 
 
-def _moving_axis(group, stage, box, tile):
+def _moving_axis(group: Group, stage: Stage, box: Box, tile: Tile) -> Axis:
     """The one axis of a stage along which its box moves from step to step."""
     where = f"group {group.name}: {stage.name} cannot slide"
     if tile.axis is None:
@@ -106,10 +106,13 @@ def _moving_axis(group, stage, box, tile):
     return moving[0]
 
 
-def _forward(program, group, stages, tile, axes):
+def _forward(program: Program, group: Group, stages: Sequence[Stage], tile: Tile,
+             axes: Mapping[str, Axis]) -> None:
     """ScheduleError where boxes of stages that slide do not all move forward with the steps."""
     boxes, asked = whole_tiles(program, group, stages, tile)
+    assert tile.axis is not None, group.name  # ``_moving_axis`` refuses others
     lo, _ = tile.box[tile.axis]
+    assert isinstance(lo, Axis), lo  # a name of the step
     at = Axis(f"{lo.name}_tile", lo.extent)
     for s in stages:
         if s.name not in axes:

@@ -1,6 +1,6 @@
 """Constants of which a run reads a few places only: tables indexed by data, such as embeddings."""
 
-from aotc.ir.expr import axes_of, loads
+from aotc.ir.expr import Load, axes_of, loads
 from aotc.ir.program import Compute, Program
 from aotc.sched.model.size import estimate_volume
 
@@ -22,7 +22,7 @@ def sparse_constants(program: Program) -> frozenset[str]:
                      if touched.get(b, float("inf")) <= SPARSE * array.nbytes)
 
 
-def _places(load):
+def _places(load: Load) -> float:
     """How many places of its buffer a load looks up; infinitely many without data in its index."""
     looked_up = [i for i in load.index if loads(i)]
     if not looked_up:

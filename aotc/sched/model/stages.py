@@ -5,7 +5,7 @@ level inlined: producers into its body, elementwise consumers as its epilogue, r
 main's axes by inverting their index maps.  Group -> tuple of Stage, in execution order.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from aotc.errors import ScheduleError
 from aotc.ir.category import Axes, Factors, category, factor_pairs
 from aotc.ir.expr import (
+    Axis,
     Cast,
     Const,
     Expr,
@@ -32,6 +33,8 @@ from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify
 from aotc.target.base import Target
 from aotc.target.kernel_rows import KernelRow, NestRow
+
+Uses = dict[tuple[str, str], Shape | None]  # (map, buffer) -> the one index that it reads it at
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ def expand(expr: Expr, inline: Mapping[str, Compute]) -> Expr:
     if not inline:
         return expr
 
-    def visit(node):
+    def visit(node: Expr) -> Expr | None:
         if isinstance(node, Load) and node.buffer in inline:
             p = inline[node.buffer]
             return expand(substitute(p.body, dict(zip(p.axes, node.index))), inline)
@@ -207,19 +210,25 @@ def group_stages(program: Program, group: Group) -> tuple[Stage, ...]:
     if find_call(program, group) is not None:
         return ()
     key = ("stages", group.computes, group.outputs, tuple(group.connect.items()))
-    if key not in program.memo:
-        program.memo[key] = _group_stages(program, group)
-    return program.memo[key]
+    found: tuple[Stage, ...] | None = program.memo.get(key)
+    if found is None:
+        found = program.memo[key] = _group_stages(program, group)
+    return found
 
 
-def _group_stages(program, group):
-    computes = [program.producer[c] for c in group.computes]
+def computes_of(program: Program, group: Group) -> list[Compute]:
+    """The computes of a group that is no library call and no region."""
+    steps = [program.producer[c] for c in group.computes]
+    return [s for s in steps if isinstance(s, Compute)]
+def _group_stages(program: Program, group: Group) -> tuple[Stage, ...]:
+    computes = computes_of(program, group)
     register = {b for b, level in group.connect.items() if level == "register"}
     stored = set(group.outputs) | {b for b, level in group.connect.items() if level != "register"}
     folds = {c.out: c for c in computes if c.fold != "none"}
     inline = {c.out: c for c in computes if c.fold == "none" and c.out in register}
-    mains = {f: [] for f in folds}
-    maps, faults = [], []
+    mains: dict[str, list[Compute]] = {f: [] for f in folds}
+    maps: list[tuple[Compute, Expr]] = []
+    faults: list[str] = []
     for c in computes:
         if c.out in folds:
             if not isinstance(c.fold, str) or c.out in stored:
@@ -250,7 +259,7 @@ def _group_stages(program, group):
     return _ordered(stages, group)
 
 
-def _needed(stages, group):
+def _needed(stages: list[Stage], group: Group) -> list[Stage]:
     """The stages without outputs that nobody reads, and without those that then have none."""
     needed = set(group.outputs).union(*(s.reads for s in stages))
     kept = [s if all(o.buffer in needed for o in s.outputs) else
@@ -281,7 +290,8 @@ def merge_stages(program: Program, a: Group, b: Group, group: Group) -> None:
     program.memo[key] = _ordered(parts, group)
 
 
-def _without_own_loads(stage, axes, group, faults):
+def _without_own_loads(stage: Stage, axes: Mapping[str, Axes], group: Group,
+                       faults: list[str]) -> Stage:
     """An output's value that reads another output of the same stage takes its value instead: the
     points are the same, and when which of them is stored does not matter.  axes: {buffer: the axes
     it was computed along}."""
@@ -289,10 +299,10 @@ def _without_own_loads(stage, axes, group, faults):
     if not any(n.buffer in own for o in stage.outputs for n in loads(o.value)):
         return stage
 
-    def with_own_values(e):
+    def with_own_values(e: Expr) -> Expr:
         return rewrite(e, visit)
 
-    def visit(node):
+    def visit(node: Expr) -> Expr | None:
         if not isinstance(node, Load) or node.buffer not in own:
             return None
         o = own[node.buffer]
@@ -308,10 +318,12 @@ def _without_own_loads(stage, axes, group, faults):
         replace(o, value=with_own_values(o.value)) for o in stage.outputs))
 
 
-def _fold_stage(group, main, outs, inline, stored, faults):
+def _fold_stage(group: Group, main: Compute, outs: Sequence[Compute], inline: Mapping[str, Compute],
+                stored: Collection[str], faults: list[str]) -> Stage:
     states = main.fold.states if not isinstance(main.fold, str) else (("acc", main.acc_dtype),)
     acc = tuple(Var(n, t) for n, t in states)
-    outputs, names = [], [main.out]
+    outputs: list[Output] = []
+    names = [main.out]
     for c in outs:
         if c is main:
             outputs += [Output(o, main.axes, v) for o, v in zip(main.outs, acc) if o in stored]
@@ -337,9 +349,9 @@ def _fold_stage(group, main, outs, inline, stored, faults):
                  tuple(names + used))
 
 
-def _onto_main(value, main, acc):
+def _onto_main(value: Expr, main: Compute, acc: Var) -> Expr | None:
     """Loads of the main's output at exactly its axes become ``acc``; None if any other is left."""
-    def visit(node):
+    def visit(node: Expr) -> Expr | None:
         if isinstance(node, Load) and node.buffer == main.out and all(
                 same(i, a) or same(a.extent, Const(1))
                 for i, a in zip(node.index, main.axes)):
@@ -350,10 +362,11 @@ def _onto_main(value, main, acc):
     return None if any(n.buffer == main.out for n in loads(out)) else out
 
 
-def _map_stages(maps, inline):
+def _map_stages(maps: Sequence[tuple[Compute, Expr]], inline: Mapping[str, Compute]) -> list[Stage]:
     """One stage per set of map outputs that live on the same points; they share its loops."""
-    stages = []
-    taken, uses = set(), {}
+    stages: list[Stage] = []
+    taken: set[str] = set()
+    reached, uses = {c.out: _reached(c, inline) for c, _ in maps}, Uses()
     for c, body in reversed(maps):
         if c.out in taken:
             continue
@@ -361,7 +374,7 @@ def _map_stages(maps, inline):
         for other, obody in maps:
             if other is c or other.out in taken:
                 continue
-            at = _same_points(c, other, inline, uses)
+            at = _same_points(c, other, inline, reached, uses)
             if at is not None:
                 outputs.append(Output(other.out, tuple(simplify(at[a]) for a in other.axes),
                                       simplify(substitute(obody, at))))
@@ -371,13 +384,14 @@ def _map_stages(maps, inline):
     return stages[::-1]
 
 
-def _same_points(c, other, inline, uses):
+def _same_points(c: Compute, other: Compute, inline: Mapping[str, Compute],
+                 reached: Mapping[str, set[str]], uses: Uses) -> dict[Axis, Expr] | None:
     """Axes of ``other`` as expressions over ``c``'s axes, if both run over the same points: c reads
-    it elementwise, or both read a common inlined map elementwise.  None if not.  ``uses``: what
-    ``_single_use`` has answered so far."""
-    def single_use(consumer, buffer):
+    it elementwise, or both read a common inlined map elementwise.  None if not.  reached: {map:
+    buffers that it reads}; uses: what ``_single_use`` has answered so far."""
+    def single_use(consumer: Compute, buffer: str) -> Shape | None:
         key = consumer.out, buffer
-        if buffer not in _reached(consumer, inline, uses):
+        if buffer not in reached[consumer.out]:
             return None
         if key not in uses:
             uses[key] = _single_use(consumer, buffer, inline)
@@ -392,7 +406,7 @@ def _same_points(c, other, inline, uses):
             continue
         theirs = single_use(other, common)
         mine = None if theirs is None else single_use(c, common)
-        if mine is None:
+        if theirs is None or mine is None:
             continue
         back = invert_map(theirs, other.axes, inline[common].axes)
         if back is None or invert_map(mine, c.axes, inline[common].axes) is None:
@@ -402,27 +416,24 @@ def _same_points(c, other, inline, uses):
     return None
 
 
-def _reached(consumer, inline, known):
-    """Buffers that a map reads, through inlined ones and those themselves; ``known``: what was
-    found so far, by (None, name)."""
-    key = None, consumer.out
-    if key not in known:
-        found, todo = set(), list(consumer.inputs)
-        while todo:
-            b = todo.pop()
-            if b not in found:
-                found.add(b)
-                todo += inline[b].inputs if b in inline else ()
-        known[key] = found
-    return known[key]
+def _reached(consumer: Compute, inline: Mapping[str, Compute]) -> set[str]:
+    """Buffers that a map reads, through inlined ones and those themselves."""
+    found: set[str] = set()
+    todo = list(consumer.inputs)
+    while todo:
+        b = todo.pop()
+        if b not in found:
+            found.add(b)
+            todo += inline[b].inputs if b in inline else ()
+    return found
 
 
-def _at(axes, index):
+def _at(axes: Axes, index: Shape) -> dict[Axis, Expr]:
     """The axes at ``index``, with 0 for an axis of extent one: its index may come from data."""
     return {a: Const(0) if same(a.extent, Const(1)) else i for a, i in zip(axes, index)}
 
 
-def _single_use(consumer, buffer, inline):
+def _single_use(consumer: Compute, buffer: str, inline: Mapping[str, Compute]) -> Shape | None:
     """The one index tuple at which ``consumer`` (through inlined maps) reads ``buffer``."""
     others = {b: c for b, c in inline.items() if b != buffer}
     single = {a: Const(0) for a in consumer.axes if same(a.extent, Const(1))}
@@ -431,9 +442,10 @@ def _single_use(consumer, buffer, inline):
     return found.pop() if len(found) == 1 else None
 
 
-def _ordered(stages, group):
+def _ordered(stages: Iterable[Stage], group: Group) -> tuple[Stage, ...]:
     """Stages sorted so that each runs after those whose buffers it reads; ties keep order."""
-    out, done = [], set()
+    out: list[Stage] = []
+    done: set[str] = set()
     writers = {o.buffer for s in stages for o in s.outputs}
     waits = {s.name: (s.reads & writers) - {o.buffer for o in s.outputs} for s in stages}
     left = list(stages)
@@ -460,7 +472,7 @@ def contraction_factors(program: Program, stage: Stage | Compute) -> Factors | N
     first, then the one whose lane axis is last in the output; None if it is no contraction."""
     pairs = factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body)
 
-    def rank(f):
+    def rank(f: Factors) -> tuple[bool, int]:
         const = all(n.buffer in program.consts for n in loads(f.b))
         return (const, stage.axes.index(f.n[-1]))
 

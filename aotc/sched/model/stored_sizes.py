@@ -24,11 +24,14 @@ def buffer_bytes(program: Program, schedule: Schedule, name: str) -> Expr:
     """Bytes of a stored buffer, rounded up to 64, as an expression."""
     key = "buffer_bytes", name
     plain = not schedule.layouts.get(name)  # the checker asks for pairs of buffers: that is often
-    if plain and key in program.memo:
-        return program.memo[key]
+    known: Expr | None = program.memo.get(key) if plain else None
+    if known is not None:
+        return known
     size = physical_elements(program, schedule, name) * DTYPES[program.dtype(name)].size
     size = simplify((size + (ALIGN - 1)) // ALIGN * ALIGN)
-    return program.memo.setdefault(key, size) if plain else size
+    if plain:
+        program.memo[key] = size
+    return size
 
 
 def part_bytes(program: Program, schedule: Schedule, name: str) -> Expr:

@@ -10,7 +10,7 @@ two ends are in different groups.
     best_fit(tensors)                       bytes that tensors take that live at given steps
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from aotc.errors import ScheduleError
@@ -75,8 +75,9 @@ def best_fit_places(tensors: Sequence[Life]) -> list[int]:
     """Offset of every tensor, in the order given.  They are placed one after the other, each in
     the smallest gap between those it lives with: step by step, or, where that takes less memory,
     the largest first, or those first that take most for longest."""
-    orders = (lambda t: (t[1], -t[0]), lambda t: (-t[0], t[1]),
-              lambda t: (-t[0] * (t[2] - t[1] + 1), t[1]))
+    orders: tuple[Callable[[Life], tuple[int, int]], ...] = (
+        lambda t: (t[1], -t[0]), lambda t: (-t[0], t[1]),
+        lambda t: (-t[0] * (t[2] - t[1] + 1), t[1]))
     ways = [_placed(tensors, sorted(range(len(tensors)), key=lambda i: order(tensors[i])))
             for order in orders]
     return min(ways, key=lambda places: _end(tensors, places))

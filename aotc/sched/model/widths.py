@@ -7,7 +7,7 @@ Widths are those of a tile in the interior: no clamping at borders, alignment to
 for floor-div and mod, symbols at their typical value, data-dependent dimensions whole.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, prod
 
 from aotc.errors import ScheduleError
@@ -17,7 +17,9 @@ from aotc.ir.expr import (
     Axis,
     Binary,
     Const,
+    Expr,
     Load,
+    Shape,
     Unary,
     Var,
     axes_of,
@@ -25,18 +27,19 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.indices.polynomial import ONE
+from aotc.ir.indices.polynomial import ONE, Poly
 from aotc.ir.indices.remap import invert_map
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import to_poly
 from aotc.sched.model.size import estimate
-from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stages import Stage, group_stages
 from aotc.sched.model.starts import first_axes, first_value
-from aotc.sched.model.tile_model import Access, Extra, GroupModel, StageModel
+from aotc.sched.model.tile_model import Access, Extra, GroupModel, StageModel, Width
 from aotc.target.tuning import Tuning
 
 Orders = Mapping[str, tuple[int, ...] | None]  # {buffer: its dims, outermost in memory first}
+Form = tuple[tuple[tuple[str, int], ...], ...]  # of an index: its terms but the constant
 USUAL = Tuning()
 WHOLE = 1 << 60  # width of an index nothing is known about; the dimension's extent cuts it
 PRODUCT = 2  # operations of a term of a sum of products
@@ -87,12 +90,13 @@ def group_model(program: Program, group: Group, orders: Orders | None = None,
                       models[anchor].rank, frozenset(read & made), group.outputs, tuple(cut))
 
 
-def _stage_model(program, s, orders, more, lows, op_cost):
+def _stage_model(program: Program, s: Stage, orders: Orders, more: Extra, lows: Mapping[Axis, int],
+                 op_cost: Mapping[str, int]) -> StageModel:
     axes = s.axes + s.raxes
     places = {a: i for i, a in enumerate(axes)}
     extents = tuple(estimate(a.extent) for a in axes)
     written = {o.buffer: o.index for o in s.outputs}
-    grouped = {}
+    grouped: dict[str, list[Load]] = {}
     for n in s.loads():
         grouped.setdefault(n.buffer, []).append(n)
     in_fold = {n.buffer for n in walk(s.body) if isinstance(n, Load)} if s.raxes else set()
@@ -114,25 +118,27 @@ def _stage_model(program, s, orders, more, lows, op_cost):
                             and estimate(a.extent) > 1))
 
 
-def _same_place(s, loads, written):
+def _same_place(s: Stage, loads: Iterable[Load], written: Mapping[str, Shape]) -> bool:
     return all(n.index in written.values() for n in loads)
 
 
-def _per_term(s, op_cost):
+def _per_term(s: Stage, op_cost: Mapping[str, int]) -> int:
     """Operations of a term of a stage's fold.  Those that make operands of narrow products are the
     row's, which says what they take."""
     return PRODUCT if dot_dtypes(s.body) is not None else _operations(s.body, op_cost) + 1
 
 
-def _operations(e, op_cost):
+def _operations(e: Expr, op_cost: Mapping[str, int]) -> int:
     return sum(op_cost.get(n.op, 1) for n in walk(e) if isinstance(n, (Unary, Binary))
                and DTYPES[n.dtype].kind == "f")
 
 
-def _access(program, buffer, indices, places, rank, lows, order=None, elementwise=False):
+def _access(program: Program, buffer: str, indices: Sequence[Shape], places: Mapping[Axis, int],
+            rank: int, lows: Mapping[Axis, int], order: Sequence[int] | None = None,
+            elementwise: bool = False) -> Access:
     extents = tuple(estimate(d) for d in program.shape(buffer))
     order = order or range(len(extents))
-    forms = {}
+    forms: dict[Form, tuple[list[Poly], list[int], list[int], list[int]]] = {}
     for index in indices:
         polys = [to_poly(i) for i in index]
         key = tuple(tuple(sorted((str(m), c) for m, c in p.items() if m != ONE)) for p in polys)
@@ -152,7 +158,7 @@ def _access(program, buffer, indices, places, rank, lows, order=None, elementwis
                   tuple(tuple(form[3]) for form in forms.values()))
 
 
-def _preimage(s, index):
+def _preimage(s: Stage, index: Shape) -> tuple[Width, ...]:
     """Per axis of the stage, its width from the widths of the dims of a written buffer."""
     if index == s.axes:
         return tuple((lambda w, d=d: w[d]) for d in range(len(s.axes)))
@@ -165,13 +171,13 @@ def _preimage(s, index):
     return tuple(_width(to_poly(back[static[a]]), places) for a in s.axes)
 
 
-def _extent(index):
+def _extent(index: Expr) -> int:
     """Extent of what an index expression runs over, every axis whole."""
     axes = {a: i for i, a in enumerate(sorted(axes_of(index), key=lambda a: a.name))}
     return _width(to_poly(index), axes)([estimate(a.extent) for a in axes])
 
 
-def _width(poly, places, spread=0, found=False):
+def _width(poly: Poly, places: Mapping[Axis, int], spread: int = 0, found: bool = False) -> Width:
     """Function from widths to the number of values a polynomial spans (``spread`` more for
     neighbouring accesses of the same form); ``found``: of an index that is data, how many are
     looked up at most, instead of WHOLE."""
@@ -187,7 +193,8 @@ def _width(poly, places, spread=0, found=False):
             parts.append((scale, _atom(moving[0], places, found) if len(moving) == 1
                           else lambda w: WHOLE))
     if not parts and len(affine) == 1 and affine[0][0] == 1 and not spread:
-        return lambda w, k=affine[0][1]: w[k]
+        place = affine[0][1]
+        return lambda w: w[place]
     if not parts:
         base = 1 + spread - sum(c for c, _ in affine)
         return lambda w: base + sum([c * w[k] for c, k in affine])
@@ -195,7 +202,7 @@ def _width(poly, places, spread=0, found=False):
         c * (f(w) - 1) for c, f in parts)
 
 
-def _atom(atom, places, found):
+def _atom(atom: Expr, places: Mapping[Axis, int], found: bool) -> Width:
     """Width of a floor-div, mod, min or max; anything else (data) is WHOLE."""
     if found and depends_on_data(atom):
         looked = [places[a] for a in axes_of(atom)]
