@@ -288,7 +288,6 @@ NUMBERS = {
     "emit/c/kernels.py": {"FILE_BYTES": FORMAT},
     "emit/c/register_tile.py": dict.fromkeys(("COUNTED", "SIDE", "STEP_BYTES", "LINE"), FORMAT),
     "emit/c/scalars.py": dict.fromkeys(("CONDITION", "LEVEL", "_SIGN"), FORMAT),
-    "emit/simt/simt_contracts.py": {"_INT32": BOUND},
     "emit/simt/simt_kernels.py": {"FILE_BYTES": FORMAT,
                                   "_SHARED_DEFAULT": "of the language that is written"},
     "emit/simt/simt_writer.py": {"WARP": "of the language that is written"},

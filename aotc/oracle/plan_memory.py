@@ -36,6 +36,15 @@ class Moving:
     statement: str
 
 
+@dataclass(frozen=True)
+class Fetched:
+    """A copy under way to elements ``at`` of an array of the block."""
+
+    to: str
+    at: Array
+    values: Array
+
+
 @dataclass
 class Region:
     """The elements of one buffer, ``values``, in memory that others may use, too: ``owner``, of
@@ -115,6 +124,10 @@ class PlanMemory:
         self.held = {(p.slot, p.stride, p.holders) for p in plan.places
                      if near and p.memory == near}
         self.taken: list[tuple[int, int]] = []  # bytes of scratch, each buffer's first and end
+        self.raw, self.owner = np.zeros(0, np.uint8), np.zeros(0, np.int32)  # of scratch
+        self.block_arrays: dict[str, int] = {}  # where a product's begin in it
+        self.stored = self.seen = np.zeros(0, bool)  # its bytes, since the last barrier
+        self.groups: list[list[Fetched]] = [[]]  # of fetches, the last one still open
         self.moving: dict[int, list[Moving]] = {}
         self.bringing: dict[tuple[int, int], list[Moving]] = {}  # of (cluster, token)
 
@@ -163,8 +176,12 @@ class PlanMemory:
     def enter(self, kernel: Kernel) -> None:
         """Poisoned scratch for the work items of a kernel."""
         end = max((self._end(s) for s in kernel.scratch), default=0)
-        raw = np.full(end, _POISON, np.uint8)
-        owner = np.full(end, _NOBODY, np.int32)
+        if kernel.threads:
+            end = self.value(kernel.slab_bytes) + kernel.lowered.staged
+        raw = self.raw = np.full(end, _POISON, np.uint8)
+        owner = self.owner = np.full(end, _NOBODY, np.int32)
+        self.block_arrays, self.groups = {}, [[]]
+        self.barrier()
         self.scratch, self.near = {}, {s.name: s.memory for s in kernel.scratch}
         capacity = dict(self.plan.memories)
         self.taken = [(self.value(s.offset), self._end(s)) for s in kernel.scratch]
@@ -229,6 +246,8 @@ class PlanMemory:
         index = self._checked(r, index, live, "reads")
         if r.values.size == 0:
             return np.zeros(index.shape, r.values.dtype)
+        if name in self.block_arrays:
+            self._in_turn(r, index, live, "reads", self.stored, self.seen)
         if r.owner is not None:
             owners = r.owner[index]
             bad = np.any(owners != np.asarray(own)[..., None], axis=-1)
@@ -256,8 +275,10 @@ class PlanMemory:
             index, values, own = index[chosen], values[chosen], own[chosen]
         if r.owner is None:
             raise self.fault(f"stores into {name}, which is nobody's to change")
-        if (self.moving or self.bringing) and np.any(r.owner[index] == _MOVING):
+        if np.any(r.owner[index] == _MOVING):
             raise self.fault(f"stores into {name} before the wait for the copy that fills it")
+        if name in self.block_arrays:
+            self._in_turn(r, index, None, "stores", self.stored | self.seen, self.stored)
         r.values[index] = values
         r.owner[index] = own[..., None]
 
@@ -313,8 +334,67 @@ class PlanMemory:
             region.owner[region.place(index, self.cluster)] = _NOBODY
             self.write(m.to, m.at, now, m.live)
 
+    # ------------------------------------------------------------ what a block of threads shares
+
+    def block_array(self, name: str, dtype: str, elements: int, first: int) -> None:
+        """A part of a block's memory, of which nothing is known yet."""
+        end = first + elements * DTYPES[dtype].size
+        if end > self.raw.size:
+            raise self.fault(f"{name} ends at byte {end} of the block's {self.raw.size}")
+        self.owner[first:end] = _NOBODY
+        self.block_arrays[name] = first
+        self.scratch[name] = self._typed(name, dtype, self.raw[first:end], self.owner[first:end])
+
+    def barrier(self) -> None:
+        """All threads have come so far."""
+        self.stored, self.seen = (np.zeros(self.raw.size, bool) for _ in range(2))
+
+    def _in_turn(self, r: Region, index: Array, live: Array | None, verb: str, before: Array,
+                 after: Array) -> None:
+        """Elements of a block's array are touched: no other thread may have done so ``before``."""
+        chosen = index
+        if live is not None:
+            shape = np.broadcast_shapes(index.shape, live.shape)
+            chosen = np.broadcast_to(index, shape)[np.broadcast_to(live, shape)]
+        first = self.block_arrays[r.name]
+        at = first + chosen * r.values.itemsize  # one byte stands for an element
+        if np.any(before[at]):
+            raise self.fault(f"{verb} {r.name}[{chosen[before[at]].flat[0]}] without a barrier "
+                             "since another thread touched it")
+        after[at] = True
+
+    def fetch(self, to: str, at: Array, values: Array, live: Array | None) -> None:
+        """A copy into an array of the block begins."""
+        r = self.region(to)
+        assert r.owner is not None, to
+        index = self._checked(r, at, live, "stores")
+        shape = np.broadcast_shapes(index.shape, () if live is None else live.shape)
+        index, values = np.broadcast_to(index, shape), np.broadcast_to(values, shape)
+        if live is not None:
+            chosen = np.broadcast_to(live, shape)
+            index, values = index[chosen], values[chosen]
+        self._in_turn(r, index, None, "fetches", self.stored | self.seen, self.stored)
+        r.owner[index] = _MOVING
+        self.groups[-1].append(Fetched(to, index, values))
+
+    def commit(self) -> None:
+        """What was fetched is a group."""
+        self.groups.append([])
+
+    def arrived(self, but: int) -> None:
+        """All groups but the last ones are there."""
+        count = max(len(self.groups) - 1 - but, 0)
+        for f in (f for group in self.groups[:count] for f in group):
+            r = self.region(f.to)
+            assert r.owner is not None, f.to
+            r.values[f.at], r.owner[f.at] = f.values, r.number
+            self.stored[self.block_arrays[f.to] + f.at * r.values.itemsize] = True
+        self.groups = self.groups[count:]
+
     def leave(self) -> None:
         """A work item ends: nothing moves any more."""
+        for f in (f for group in self.groups for f in group):
+            raise self.fault(f"the work item ends before {f.to} has arrived")
         for m in (m for found in self.moving.values() for m in found):
             raise self.fault(f"the work item ends before the wait for {m.statement}")
 

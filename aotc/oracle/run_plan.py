@@ -14,10 +14,27 @@ from typing import Any
 
 import numpy as np
 
+from aotc.ir.block_statements import (
+    Arrived,
+    BlockArray,
+    BlockTile,
+    Commit,
+    Digits,
+    Fetch,
+    Hold,
+    JoinSums,
+    Owned,
+    Product,
+    Registers,
+    Rounded,
+    Shares,
+    Sums,
+    TeamSums,
+)
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Expr, Load, Var
 from aotc.ir.kernel.plan_kernels import Kernel
-from aotc.ir.kernel.plan_stages import Call, Contract
+from aotc.ir.kernel.plan_stages import Call
 from aotc.ir.library import LIBRARY, item
 from aotc.ir.numbers.byte_panels import HEAD, LANE, group_room
 from aotc.ir.numbers.group_bytes import numbers_at, weights_at
@@ -31,6 +48,7 @@ from aotc.ir.statements import (
     WORKERS,
     Accumulate,
     Alloc,
+    Barrier,
     Body,
     Copy,
     Declare,
@@ -59,13 +77,12 @@ from aotc.ir.tile_statements import (
     Vector,
     dot_step,
 )
-from aotc.oracle.contract_statements import contract_statements
+from aotc.oracle.block_runs import BlockRuns
 from aotc.oracle.eval_expr import Guard, index_value
 from aotc.oracle.evaluate import COMBINE
 from aotc.oracle.plan_memory import PlanMemory
 from aotc.oracle.run_regions import Calls
 from aotc.oracle.side_by_side import side_by_side
-from aotc.oracle.tile_runs import TileRuns
 
 CALLED_WITH = 3  # workers: odd, so that work items are made more and smaller
 
@@ -99,7 +116,7 @@ def run_plan(plan: Plan, feeds: Mapping[str, Array],
             for p in plan.places if p.storage == "output"}
 
 
-class _Run(TileRuns):
+class _Run(BlockRuns):
     """One kernel at work.  ``shape``: of what runs side by side; ``mask``: which of that really
     does (None: all); ``cells``: names that statements change."""
 
@@ -143,7 +160,7 @@ class _Run(TileRuns):
             index = self.value(e.index[0], guard)
             if e.buffer == SUMS:
                 return self.sum_read(index, self.value(e.index[1], guard))
-            if e.buffer.startswith(OWN):
+            if e.buffer.startswith(OWN) and e.buffer not in self.memory.block_arrays:
                 return self.local_read(e.buffer, index)
             return self.memory.read(e.buffer, index, guard.mask)
         name = e.name.removeprefix(OWN) if e.name.startswith(2 * OWN) else e.name
@@ -385,9 +402,6 @@ class _Run(TileRuns):
 
     # ------------------------------------------------------------ whole kernels
 
-    def contract(self, s: Contract) -> None:
-        self.body(contract_statements(s))
-
     def call(self, s: Call) -> None:
         row = LIBRARY[s.kernel]
         numbers = [int(self.now(e)) for e in s.numbers]
@@ -413,6 +427,10 @@ _RUN: dict[type[Stmt], Callable[[_Run, Any], None]] = {
     Fill: _Run.fill, Pack: _Run.pack,
     Expand: _Run.expand,
     Point: _Run.point, RowTable: _Run.row_table, Tile: _Run.tile, TileSums: _Run.tile_sums,
-    Alloc: _Run.alloc, Contract: _Run.contract, Call: _Run.call}
+    Alloc: _Run.alloc, Call: _Run.call, Barrier: _Run.barrier, Product: _Run.product,
+    BlockArray: _Run.block_array, Digits: _Run.digits, Fetch: _Run.fetch, Commit: _Run.commit,
+    Arrived: _Run.arrived, Registers: _Run.registers, Shares: _Run.shares, Hold: _Run.hold,
+    Rounded: _Run.rounded, Sums: _Run.sums_start, BlockTile: _Run.block_tile,
+    JoinSums: _Run.join_sums, TeamSums: _Run.team_sums, Owned: _Run.owned}
 
 

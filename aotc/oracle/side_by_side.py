@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from aotc.ir.block_statements import Fetch, in_order
 from aotc.ir.contents import expressions
 from aotc.ir.expr import Load, walk
 from aotc.ir.statements import (
@@ -27,7 +28,7 @@ def side_by_side(loop: For, body: Body, points: int) -> bool:
     inner = list(walk_body(body))
     if points > (TILE_POINTS if any(isinstance(s, Tile) for s in inner) else POINTS):
         return False
-    if any(isinstance(s, TileSums) and s.point != ACC_TILE for s in inner):
+    if any(isinstance(s, TileSums) and s.point != ACC_TILE for s in inner) or in_order(inner):
         return False
     declared = {s.var.name for s in inner if isinstance(s, Declare)}
     if any(v.name not in declared for s in inner if isinstance(s, Update) for v in s.vars):
@@ -41,7 +42,7 @@ def stored(body: Iterable[Stmt]) -> set[str]:
     for s in body:
         if isinstance(s, Store):
             out |= {p.buffer for p in s.puts}
-        elif isinstance(s, Copy):
+        elif isinstance(s, (Copy, Fetch)):
             out.add(s.to.buffer)
         elif isinstance(s, Fill):
             out.add(s.buffer)
@@ -55,7 +56,7 @@ def loaded(body: Iterable[Stmt]) -> set[str]:
     out = set()
     for s in body:
         out |= {n.buffer for e in expressions(s) for n in walk(e) if isinstance(n, Load)}
-        if isinstance(s, Copy):
+        if isinstance(s, (Copy, Fetch)):
             out.add(s.source.buffer)
         elif isinstance(s, (Pack, Expand)):
             out.add(s.source)

@@ -48,7 +48,7 @@ def _single(nr: int, threads: int) -> ProductRow:
     """Contraction row for one row of A: threads share the sum, NR columns side by side."""
     tile = RegisterTile(1, nr // _LANES, _LANES)
     return ProductRow(f"contraction_f32_{tile}__simt", "contraction", "f32", ("f32",), "f32", tile,
-                      "contraction_1.cu.j2", shared=SharedTile(
+                      shared=SharedTile(
                           steps=threads // nr, threads=threads, sum_bytes=4 * threads))
 
 

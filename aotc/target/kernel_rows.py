@@ -176,7 +176,8 @@ class ProductRow(KernelRow):
     a, b, sums: element types as they are multiplied and summed; b: those that columns may have,
     i4 and i8 of ``grouped`` weights, whatever bytes hold them.  Operands of a dot lie in memory so;
     those of a contraction are values of f32, and a row of f16 or bf16 rounds them.  template: a
-    file of the target's folder, "" for an instruction of a unit.  rate: products in the time of one
+    file of the target's folder, "" for an instruction of a unit, and for plain statements where
+    threads read both operands where they lie.  rate: products in the time of one
     of f32 (None: ``Tuning.narrow_rate``).  load_cost: of an element of an operand, in multiply-adds
     (None: ``Tuning.load_cost``).  even_rows: so many rows that lie evenly apart are read where they
     lie, others are copied (0: rows may lie anywhere).  unit, near: the machine's unit that
@@ -209,8 +210,11 @@ class ProductRow(KernelRow):
             "narrower numbers, as they lie in memory")
         _require((self.grouped is None) == (self.sums != "f32" or not any(map(is_int, self.b))),
                  self.name, "integers that are summed in f32 are grouped weights, and only they")
-        _require(bool(self.unit) != bool(self.template) and bool(self.unit) == bool(self.near),
-                 self.name, "it has a template, or a unit and the memory of its operands")
+        plain = self.shared is not None and self.shared.staging is None
+        _require((bool(self.unit) != bool(self.template) or plain and not self.unit)
+                 and bool(self.unit) == bool(self.near), self.name,
+                 "it has a template, or a unit and the memory of its operands, or threads that "
+                 "read them where they lie")
         _require((self.rate is None or self.rate > 0) and (
             self.load_cost is None or self.load_cost >= 0), self.name,
             f"rate {self.rate}, load_cost {self.load_cost}; neither is negative")

@@ -10,10 +10,27 @@ from aotc.emit.c.scalars import Names, Scalars, literal
 from aotc.emit.text.c_names import c_comment
 from aotc.emit.text.cexpr import ATOM, c_index
 from aotc.emit.text.env import Env
+from aotc.ir.block_statements import (
+    Arrived,
+    BlockArray,
+    BlockTile,
+    Commit,
+    Digits,
+    Fetch,
+    Hold,
+    JoinSums,
+    Owned,
+    Product,
+    Registers,
+    Rounded,
+    Shares,
+    Sums,
+    TeamSums,
+)
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Binary, Const, Expr, Var
-from aotc.ir.kernel.plan_stages import Call, Contract
+from aotc.ir.kernel.plan_stages import Call
 from aotc.ir.program import FOLD_STEP, neutral
 from aotc.ir.statements import (
     Accumulate,
@@ -53,10 +70,14 @@ from aotc.ir.tile_statements import (
 _METHODS = {For: "loop", Spread: "spread", First: "first", If: "condition", Let: "let",
             Start: "start", Accumulate: "accumulate", Total: "total", Declare: "declare",
             Update: "update", Store: "store", Copy: "copy", Prefetch: "prefetch",
-            Barrier: "barrier", Wait: "wait", Section: "section", Contract: "contract",
-            Call: "call", Alloc: "alloc", Scope: "scope", Fill: "fill", Pack: "pack",
-            Expand: "expand", Point: "point", RowCounters: "row_counters",
-            RowTable: "row_table", Tile: "tile", TileSums: "tile_sums", Vector: "vector"}
+            Barrier: "barrier", Wait: "wait", Section: "section", Call: "call",
+            Alloc: "alloc", Scope: "scope", Fill: "fill", Pack: "pack", Expand: "expand",
+            Point: "point", RowCounters: "row_counters",
+            RowTable: "row_table", Tile: "tile", TileSums: "tile_sums", Vector: "vector",
+            Product: "product", BlockArray: "block_array", Digits: "digits", Fetch: "fetch",
+            Commit: "commit", Arrived: "arrived", Registers: "registers", Shares: "shares",
+            Hold: "hold", Rounded: "rounded", Sums: "sums_start", BlockTile: "block_tile",
+            JoinSums: "join_sums", TeamSums: "team_sums", Owned: "owned"}
 
 
 def neutral_text(fold: str, dtype: str) -> str:
@@ -158,8 +179,12 @@ class ScalarWriter:
         block = Scalars(self.env, self.names, [
             s.value for s in lets if not is_index(s.value, self.env["vars"])])
         texts = [block.text(s.value) for s in lets]
-        return block.lines + [f"const {_ctype(s.var)} {s.var.name} = {text};"
+        return block.lines + [f"const {self.ctype(s.var)} {s.var.name} = {text};"
                               for s, text in zip(lets, texts)]
+
+    def ctype(self, var: Var | Axis) -> str:
+        """The C type of a name."""
+        return "int" if var.dtype == "bool" else DTYPES[var.dtype].c
 
     def start(self, s: Start) -> list[str]:
         return [f"{DTYPES[s.var.dtype].c} {s.var.name} = {neutral_text(s.fold, s.var.dtype)};"]
@@ -215,10 +240,6 @@ def heading(s: Section) -> list[str]:
     """The comment above a stage."""
     lines = [f"/* {c_comment(s.title)}", *(f" *   {c_comment(x)}" for x in s.says)]
     return [*lines[:-1], f"{lines[-1]} */"]
-
-
-def _ctype(var: Var | Axis) -> str:
-    return "int" if var.dtype == "bool" else DTYPES[var.dtype].c
 
 
 __all__ = ["ScalarWriter", "heading", "neutral_text"]

@@ -12,13 +12,12 @@ from typing import Any
 import jinja2
 
 from aotc.emit.c.arrays import declaration
-from aotc.emit.c.loop_text import Block, indent, signature
+from aotc.emit.c.loop_text import indent, signature
 from aotc.emit.c.scalars import Names, rule_call
-from aotc.emit.simt.simt_contracts import contract_lines
-from aotc.emit.simt.simt_writer import BlockWriter
+from aotc.emit.simt.product_writer import ProductWriter
 from aotc.emit.text.c_names import c_comment, prefix
 from aotc.emit.text.cexpr import Argument, c_index, sym_field
-from aotc.emit.text.env import BlockEnv
+from aotc.emit.text.env import Env
 from aotc.emit.text.functions import Owned, Shared, shared_functions
 from aotc.emit.text.locals import LOCALS, with_safe_names
 from aotc.emit.text.places import POINTERS, cast_from, pointer
@@ -27,23 +26,23 @@ from aotc.errors import UnsupportedError
 from aotc.installed import TEMPLATES
 from aotc.ir.contents import names_in, nodes, with_symbols
 from aotc.ir.dtypes import BF16, DTYPES
-from aotc.ir.expr import Guarded, Sym, as_expr
+from aotc.ir.expr import Guarded, Sym
 from aotc.ir.kernel.plan_kernels import Kernel, Rule, Scratch
-from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.plan import Plan, rules_of
 from aotc.ir.plan_regions import Rounds
 from aotc.ir.simplify import lower, simplify, upper
+from aotc.ir.statements import OWN
 from aotc.target.base import Target
 
 FILE_BYTES = 60_000  # kernels share a file up to about this much text: files compile in parallel
 _SHARED_DEFAULT = 48 << 10  # bytes of shared memory that need no permission
 # locals of the templates and what they call
 _LOCALS = LOCALS | frozenset("""
-    MR NR TM TN BK AK BN A_STEP B_STEP SLICES STAGES SHARE TEAMS OWNERS a_steps b_steps a_at
-    a_next b_next a_now b_now tx ty kc k_steps steps step next owner others team k0 tap row m n
-    k e a b j start from valid parts column slice sum total s warp lane wm wn shared fault
+    MR NR TM TN BK AK BN A_STEP B_STEP SLICES SHARE TEAMS OWNERS a_steps b_steps row_starts others
+    a_now b_now a_held b_held parts tx ty owner team warp lane wm wn kc k_steps steps step next k0
+    tap row m n k e4 a b j p start x valid column slice part_sum turn sum total s shared fault
     threadIdx blockIdx blockDim gridDim warpSize half float4 dim3 min max abs at left stream
-    tiles error THREADS A_SHARE B_SHARE a_held b_held p
+    tiles error
 """.split())
 
 
@@ -83,14 +82,14 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
     scratch = {s.name: s for s in kernel.scratch}
     base = kernel.slab_bytes
     assert isinstance(base, int), base  # lowering makes no other scratch for blocks of threads
-    values: BlockEnv = {
-        "buffer": lambda b: f"s_{b}" if b in scratch else f"t_{b}",
+    values: Env = {
+        "buffer": lambda b: b.removeprefix(OWN) if b.startswith(OWN) else (
+            f"s_{b}" if b in scratch else f"t_{b}"),
         "arrays": {a.buffer: a for a in kernel.arrays}, "vars": {},
-        "rule": rule_call(rules, kernel, "aotc", "fault"),
-        "elements": lambda b: upper(
-            as_expr(scratch[b].elements) if b in scratch else plan.place(b).elements)}
+        "rule": rule_call(rules, kernel, "aotc", "fault")}
     names = names_in(kernel.body)
-    writer = _Writer(values, kernel, base, target, env)
+    writer = ProductWriter(values, Names(), kernel.threads, base, target.product_row,
+                           env.get_template)
     body = writer.body(with_symbols(kernel.body, Argument.of))
     bytes_ = base + kernel.lowered.staged
     head = ["AOTC_DYN_SMEM(unsigned char, shared);"] if bytes_ else []
@@ -121,21 +120,6 @@ def _launcher(owned: Owned, function: str, shared_bytes: int) -> dict[str, Any]:
             "tiles": c_index(simplify(kernel.tiles), 0),
             "maybe_none": (lower(simplify(kernel.tiles)) or 0) < 1,
             "launch": signature("AOTC_LAUNCH", launched, ";", 4)}
-
-
-class _Writer(BlockWriter):
-    """The statements of one kernel, whole micro-kernels by the templates of their rows."""
-
-    def __init__(self, env: BlockEnv, kernel: Kernel, base: int, target: Target,
-                 templates: jinja2.Environment) -> None:
-        super().__init__(env, Names(), kernel.threads, base)
-        self.block_env, self.target, self.templates = env, target, templates
-
-    def contract(self, s: Contract) -> list[str]:
-        row = self.target.product_row(s.row)
-        return Block(contract_lines(
-            s, self.block_env, self.names, self.templates.get_template(row.template), row,
-            self.threads, self.base))
 
 
 def _scratch_pointer(s: Scratch) -> str:

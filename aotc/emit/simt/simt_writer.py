@@ -10,9 +10,9 @@ from aotc.emit.c.loop_text import Block, indent
 from aotc.emit.c.scalar_writer import ScalarWriter
 from aotc.emit.c.scalars import Names, Scalars
 from aotc.emit.text.cexpr import ATOM, c_index, c_int
-from aotc.emit.text.env import BlockEnv
+from aotc.emit.text.env import Env
 from aotc.ir.contents import names_in
-from aotc.ir.expr import Binary, Const, Var, maximum
+from aotc.ir.expr import Axis, Binary, Const, Var, maximum
 from aotc.ir.kernel.plan_stages import points
 from aotc.ir.program import FOLD_STEP
 from aotc.ir.simplify import simplify
@@ -24,11 +24,13 @@ _WARP_FOLD = {"sum": "aotc_warp_sum", "max": "aotc_warp_max", "min": "aotc_warp_
 
 class BlockWriter(ScalarWriter):
     """CUDA text of the statements of a block of ``threads`` threads.  ``base``: byte offset of the
-    block's memory for what threads of several warps fold."""
+    block's memory for what threads of several warps fold.  ``small``: names of numbers
+    of 32 bits."""
 
-    def __init__(self, env: BlockEnv, names: Names, threads: int, base: int) -> None:
+    def __init__(self, env: Env, names: Names, threads: int, base: int) -> None:
         super().__init__(env, names)
         self.threads, self.base = threads, base
+        self.small: frozenset[str] = frozenset()
 
     def spread(self, s: Spread) -> list[str]:
         if s.over == "groups" and s.size > WARP:
@@ -38,13 +40,17 @@ class BlockWriter(ScalarWriter):
                        "groups": (f"threadIdx.x / {s.size}", self.threads // s.size)}[s.over]
         before, total, kind, extents = flat_count(s.ranges, self.names)
         at = self.names.fresh("at")
-        binds = unflatten(s.ranges, extents, at, kind, self.names, names_in(s.body))
+        binds = unflatten(s.ranges, extents, at, kind, self.names, names_in(s.body),
+                          self.small)
         lines = [f"for ({kind} {at} = {first}; {at} < {total}; {at} += {step}) {{",
                  *indent(binds + self.body(s.body) if binds else self.inside(s.body)), "}"]
         return Block(before + lines) if before else lines
 
     def first(self, s: First) -> list[str]:
         return [f"if (threadIdx.x % {s.size} == 0) {{", *indent(self.inside(s.body)), "}"]
+
+    def ctype(self, var: Var | Axis) -> str:
+        return "int32_t" if var.name in self.small else super().ctype(var)
 
     def total(self, s: Total) -> list[str]:
         return [f"{s.var.name} = {_WARP_FOLD[s.fold]}({s.var.name});"]
@@ -82,9 +88,11 @@ class BlockWriter(ScalarWriter):
                 f"++{part})", f"    {acc} = {update};", *inner]), "}", "aotc_syncthreads();"])
 
 
-def flat_count(ranges: Sequence[Range], names: Names) -> tuple[list[str], str, str, list[str]]:
+def flat_count(ranges: Sequence[Range], names: Names,
+               bounded: bool = True) -> tuple[list[str], str, str, list[str]]:
     """(declarations, text of the number of points, C type that counts them, text of each extent).
-    32 bits where they are enough: divisions are much cheaper."""
+    32 bits where they are enough: divisions are much cheaper.  bounded: the extent of the outermost
+    range is asked for, too, which the digits of a point's number do not need."""
     extents = [simplify(r.hi - r.lo) for r in ranges]
     count = points(ranges)
     small = count is not None and count < 1 << 31
@@ -93,6 +101,9 @@ def flat_count(ranges: Sequence[Range], names: Names) -> tuple[list[str], str, s
     for e in extents:
         if isinstance(e, Const):
             texts.append(f"{max(e.value, 0)}{suffix}" if small else c_int(max(e.value, 0)))
+            continue
+        if not bounded and not texts:
+            texts.append("outermost")
             continue
         name = names.fresh("n")
         value = c_index(simplify(maximum(e, Const(0))), ATOM if small else 0)
@@ -103,21 +114,23 @@ def flat_count(ranges: Sequence[Range], names: Names) -> tuple[list[str], str, s
 
 
 def unflatten(ranges: Sequence[Range], extents: Sequence[str], at: str, kind: str, names: Names,
-              uses: Collection[str]) -> list[str]:
-    """Lines that bind the axes among the names ``uses`` at the flat position ``at``."""
+              uses: Collection[str], small: Collection[str] = ()) -> list[str]:
+    """Lines that bind the axes among the names ``uses`` at the flat position ``at``; those among
+    ``small`` have 32 bits."""
     out = []
     used = [r.axis.name in uses for r in ranges]
     outer = next((i for i, n in enumerate(extents) if n not in ("1u", "1")), len(extents))
     for i in range(len(ranges) - 1, -1, -1):
         r, n = ranges[i], extents[i]
         lo = "" if r.lo == Const(0) else f"{c_index(r.lo, 12)} + "
+        ctype = "int32_t" if r.axis.name in small else "int64_t"
         if n in ("1u", "1"):
             if used[i]:
-                out.append(f"const int64_t {r.axis.name} = {c_index(r.lo, 0)};")
+                out.append(f"const {ctype} {r.axis.name} = {c_index(r.lo, 0)};")
             continue
         if used[i]:
             digit = at if i == outer else f"{at} % {n}"
-            out.append(f"const int64_t {r.axis.name} = {lo}{digit};")
+            out.append(f"const {ctype} {r.axis.name} = {lo}{digit};")
         if i > outer and any(used[:i]):
             left = names.fresh("left")
             out.append(f"const {kind} {left} = {at} / {n};")

@@ -34,11 +34,4 @@ class KernelEnv(Env):
     math: str
 
 
-class BlockEnv(Env):
-    """Of a kernel for blocks of threads.  elements: how many a buffer of a name has at most, None
-    without a bound."""
-
-    elements: Callable[[str], int | None]
-
-
-__all__ = ["BlockEnv", "Env", "KernelEnv"]
+__all__ = ["Env", "KernelEnv"]

@@ -12,7 +12,7 @@ from aotc.ir.expr import Axis, Binary, Const, Expr, Shape, Var, maximum, show
 from aotc.ir.program import Fold
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.stage_choice import UNSAID, StageChoice
-from aotc.ir.statements import Body, Box, Let, Put, Range, Stmt, text_of
+from aotc.ir.statements import Body, Box, Let, Put, Range, Stmt
 from aotc.ir.tile_statements import MicroKernel
 
 Bindings = tuple[tuple[Axis, Expr], ...]  # (name, what it stands for), in order
@@ -147,7 +147,7 @@ class Slices:
 
 
 @dataclass(frozen=True)
-class Contract(Stmt):
+class Contract:
     """C[m, n] = sum over taps and k of A[m, tap, k] * B[tap, k, n], in register tiles of ``micro``.
 
     outer: loops around everything; m: the axes flattened into rows; n: the lane axis;
@@ -191,26 +191,6 @@ class Contract(Stmt):
         for r in self.m:  # a single axis needs no bound: its loop ends at once
             n = n * (maximum(r.hi - r.lo, Const(0)) if len(self.m) > 1 else r.hi - r.lo)
         return simplify(n)
-
-    def lines(self) -> list[str]:
-        m, turned, slices = self.micro, self.turned, self.slices
-        out = [f"contract {m.row} {m.mr}x{m.nr}" + (
-            f" turned by {turned.rows} rows" if turned else "") + (
-            f" in slices of {slices.steps}" if slices else "") + "".join(
-                f", {r}" for r in (slices.taps if slices else ())) + (
-            f", whole {' and '.join(self.whole)}" if self.whole else "") + (
-            f", sums in parts of {m.part}" if m.part else "") + (
-            f", weights of {m.grouping}" if m.grouping else "") + (
-            f", by {m.unit}" if m.unit else "") + (
-            ", memory used again" if self.again else "") + "".join(
-            f", {k} {v}" for k, v in self.writing.said.items())]
-        out += [f"for {r} {{" for r in self.outer]
-        out += [f"rows {', '.join(map(str, self.m))}; columns {self.n}; "
-                f"taps {', '.join(map(str, self.taps)) or '-'}; k {self.k}"]
-        out += text_of(slices.fed if slices else (), 0)
-        for name, x in (("A", self.a), ("B", self.b)):
-            out.append(f"{name} {x.mode} {x.buffer}[{show(x.offset)} + k*{show(x.stride)}]")
-        return out + [str(p) for p in self.puts]
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """Stages as statements: the last step of lowering, after which a kernel is one small program."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from aotc.ir.expr import Binary, Const, Expr
+from aotc.ir.expr import Binary, Const, Expr, as_expr
 from aotc.ir.kernel.plan_kernels import Ahead, Kernel, LoweredKernel, Steps
 from aotc.ir.kernel.plan_stages import Call, Contract, Nest, Stage, Unrolled
+from aotc.ir.plan import Place
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
     NEXT,
@@ -24,16 +25,19 @@ from aotc.ir.statements import (
     Store,
     Update,
 )
+from aotc.sched.expand.block.block_products import block_product
+from aotc.sched.expand.block.block_steps import BlockSteps
 from aotc.sched.expand.blocks import shared_nest
 from aotc.sched.expand.contracts import expand_contract
 from aotc.sched.expand.making import Making
 from aotc.sched.expand.nests import expand_nest, loops
-from aotc.sched.expand.prune import pruned
+from aotc.sched.expand.prune import pruned, with_single_values
 from aotc.target.base import Target
 
 
-def expanded(kernel: LoweredKernel, target: Target) -> Kernel:
-    """The Kernel with the statements of a lowered one's stages."""
+def expanded(kernel: LoweredKernel, target: Target, places: Mapping[str, Place]) -> Kernel:
+    """The Kernel with the statements of a lowered one's stages.  places: of what lies outside its
+    scratch."""
     making = making_of(kernel, target)
     out: list[Stmt] = []
     around = dict(kernel.around)
@@ -43,7 +47,7 @@ def expanded(kernel: LoweredKernel, target: Target) -> Kernel:
         out += around.get(number, ())
         says = kernel.about.says[number] if number < len(kernel.about.says) else ()
         making.where = f"kernel {kernel.name}, stage {number}"
-        out.append(replace(_section(s, making, kernel, target), says=says))
+        out.append(replace(_section(s, making, kernel, target, places), says=says))
     body: Body = (*out, *around.get(len(kernel.stages), ()))
     if kernel.steps is not None:
         body = _stepped(kernel.steps, body)
@@ -81,7 +85,8 @@ def _next(ahead: Ahead, number: Expr, places: Sequence[int]) -> Body:
     return (*lets, If(Binary("eq", NEXT % 2, Const(0)), *ahead.copies))
 
 
-def _section(stage: Stage, making: Making, kernel: LoweredKernel, target: Target) -> Section:
+def _section(stage: Stage, making: Making, kernel: LoweredKernel, target: Target,
+             places: Mapping[str, Place]) -> Section:
     """The statements of one stage."""
     if not kernel.threads:
         apart = len(kernel.stages) > 1 and isinstance(stage, Contract) and bool(
@@ -90,7 +95,14 @@ def _section(stage: Stage, making: Making, kernel: LoweredKernel, target: Target
     if isinstance(stage, Nest):
         return Section(_title(stage, "columns"), shared_nest(stage, making, target.lanes))
     assert isinstance(stage, Contract), stage  # its target has no rows of other kinds
-    return Section(_title(stage, "columns"), (stage,))
+    base = kernel.slab_bytes
+    assert isinstance(base, int), base  # lowering makes no other scratch for blocks of threads
+    plain = with_single_values(stage, (*stage.outer, *stage.m, *stage.taps))
+    block = BlockSteps(plain, target.product_row(stage.row), kernel.threads, base)
+    sizes = {s.name: s.elements for s in kernel.scratch} | {
+        b: p.elements for b, p in places.items()}
+    elements = as_expr(sizes.get(stage.a.buffer, 0))  # what is computed lies nowhere
+    return Section(_title(stage, "columns"), block_product(making, block, elements))
 
 
 def _unrolled(stage: Unrolled, making: Making) -> Body:

@@ -1,13 +1,12 @@
 """What needs no statement has none: names that nothing uses or that say another name again, loops
 of one turn."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from aotc.ir.contents import buffers_in, names_in, substituted
 from aotc.ir.expr import Axis, Const, Expr, substitute
-from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
     OWN,
@@ -32,6 +31,7 @@ from aotc.ir.statements import (
 )
 from aotc.ir.tile_statements import Point, RowCounters, RowTable
 
+S = TypeVar("S")
 _ROWS = (RowCounters, RowTable)  # they bind names that their axes say
 
 
@@ -70,7 +70,7 @@ def pruned(body: Body) -> Body:
             continue
         if isinstance(s, RowTable):
             s = replace(s, values=tuple(r.axis for r in s.rows if f"{OWN}{r.axis.name}_at" in used))
-        s = within(_without_single(s))
+        s = within(with_single_values(s, s.ranges) if isinstance(s, Spread) else s)
         turn = _turned_once(s)
         if turn is not None and _meets(turn, (*body[:i], *out)):
             turn = (Scope(turn),)  # its names end here
@@ -95,11 +95,9 @@ def _other_name(s: Let, behind: Body) -> Axis | None:
     return replace(s.var, name=new.name) if any(isinstance(x, Section) for x in inside) else new
 
 
-def _without_single(s: Stmt) -> Stmt:
-    """The points of threads and a whole micro-kernel's loops with its value in place of each axis
-    that has a single one with a name."""
-    over = s.ranges if isinstance(s, Spread) else (
-        s.outer + s.m + s.taps if isinstance(s, Contract) else ())
+def with_single_values(s: S, over: Iterable[Range]) -> S:
+    """A statement or stage with its value in place of each axis of the ranges ``over`` that has a
+    single one with a name."""
     new: dict[Expr, Expr] = {r.axis: r.lo for r in over if isinstance(r.lo, (Axis, Const))
                              and simplify(r.hi - r.lo) == Const(1)}
 
@@ -110,9 +108,10 @@ def _without_single(s: Stmt) -> Stmt:
             return tuple(map(instead, value))
         return substituted(value, new)
 
-    if not new or not isinstance(s, (Spread, Contract)):
+    if not new:
         return s
-    return replace(s, **{f.name: instead(getattr(s, f.name)) for f in fields(s) if f.init})
+    return replace(s, **{  # type: ignore[type-var]
+        f.name: instead(getattr(s, f.name)) for f in fields(s) if f.init})  # type: ignore[arg-type]
 
 
 def _turned_once(s: Stmt) -> Body | None:
@@ -155,4 +154,4 @@ def within(s: Stmt) -> Stmt:
     return with_bodies(s, inner)
 
 
-__all__ = ["pruned"]
+__all__ = ["pruned", "with_single_values"]

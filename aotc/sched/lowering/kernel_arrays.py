@@ -1,13 +1,12 @@
 """Which buffers of a kernel its text can index as arrays: those whose places all have indices."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 
 from aotc.ir.access import ArrayForm, ArrayOf
-from aotc.ir.contents import buffers_in
+from aotc.ir.block_statements import Digits, Owned, Product
 from aotc.ir.expr import Const, Expr, compare
 from aotc.ir.kernel.plan_kernels import Kernel
-from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.read_boxes import Facts, conditions, guarded_loads
 from aotc.ir.simplify import proves, simplify
 from aotc.ir.statements import TILE, Body, Box, For, If, Let, Prefetch, Put, Range, Stmt
@@ -66,8 +65,6 @@ def _places(value: object, scope: Scope, facts: Facts) -> Iterator[tuple[str, _P
             return
         for v in value:
             yield from _places(v, scope, facts)
-    elif isinstance(value, Contract):  # written by a template
-        yield from ((b, (None, scope, facts)) for b in buffers_in(value))
     elif is_dataclass(value) and not isinstance(value, type):
         for buffer, offset in _touched(value):
             known = facts + conditions(value.guard, True) if isinstance(
@@ -82,6 +79,8 @@ def _in_order(body: Body, scope: Scope, facts: Facts) -> Iterator[tuple[str, _Pl
         yield from _places(s, scope, facts)
         if isinstance(s, Let):
             scope = scope.inside({s.var: ("value", s.value)})
+        elif isinstance(s, Digits):  # at points that are there: what is not is touched nowhere
+            scope = scope.inside(_ranges(s.ranges))
 
 
 def _in_parts(value: object, scope: Scope, facts: Facts) -> Iterator[tuple[str, _Place]]:
@@ -122,11 +121,21 @@ def _inside(value: object, scope: Scope) -> Scope:
         return scope.inside(_range(value, value.step))
     if isinstance(value, Vector):
         return scope.inside({value.axis: ("value", value.first)})
+    if isinstance(value, Product):
+        return scope.inside({a: ("value", Const(n)) for a, n in value.constants})
+    if isinstance(value, Owned):
+        count = value.sums.mr if value.what == "rows" else value.sums.nr
+        last = simplify(value.first + (count - 1))
+        return scope.inside({value.axis: ("range", value.first, last)})
     for f in fields(value) if is_dataclass(value) and not isinstance(value, For) else ():
         ranges = getattr(value, f.name)
         if isinstance(ranges, tuple) and ranges and isinstance(ranges[0], Range):
-            scope = scope.inside({r.axis: ("range", r.lo, simplify(r.hi - 1)) for r in ranges})
+            scope = scope.inside(_ranges(ranges))
     return scope
+
+
+def _ranges(ranges: Iterable[Range]) -> dict[Expr, How]:
+    return {r.axis: ("range", r.lo, simplify(r.hi - 1)) for r in ranges}
 
 
 def _range(loop: For, step: int) -> dict[Expr, How]:

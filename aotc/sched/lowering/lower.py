@@ -63,7 +63,7 @@ def lower(program: Program, schedule: Schedule, target: Target,
     places += bodies.placed(end)
     known = {p.name: p for p in places}
     forms = {told.names.get(b, b): _form(program, schedule, b) for b in program.buffers}
-    kernels = tuple(with_arrays(expanded(with_barriers(k, known), target), forms)
+    kernels = tuple(with_arrays(expanded(with_barriers(k, known), target, known), forms)
                     for k in told.kernels)
     kernels = _for_calls_of(program, kernels, {
         label for g, label in zip(schedule.groups, labels) if g.name in (common or {})})

@@ -1,0 +1,244 @@
+"""The statements of products -> CUDA text: sums in registers, steps of operands in the block's
+memory.  A row's template is one register tile's multiply-adds."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from jinja2 import Template
+
+from aotc.emit.c.arrays import address
+from aotc.emit.c.half_lanes import KIND
+from aotc.emit.c.integers import is_index
+from aotc.emit.c.loop_text import Block, indent
+from aotc.emit.c.scalars import Names, Scalars
+from aotc.emit.simt.simt_writer import BlockWriter, flat_count, unflatten
+from aotc.emit.simt.thread_sums import ThreadSums, thread_sums
+from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.env import Env
+from aotc.ir.block_statements import (
+    Arrived,
+    BlockArray,
+    BlockTile,
+    Commit,
+    Digits,
+    Fetch,
+    Hold,
+    JoinSums,
+    Owned,
+    Product,
+    Registers,
+    Rounded,
+    Shares,
+    Sums,
+    TeamSums,
+)
+from aotc.ir.contents import names_in
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Cast, Const
+from aotc.ir.kernel.plan_stages import points
+from aotc.ir.simplify import simplify
+from aotc.ir.statements import OWN, Box, For, Let, Spread
+from aotc.target.kernel_rows import ProductRow
+
+_UNROLL = "AOTC_UNROLL"
+
+
+class ProductWriter(BlockWriter):
+    """CUDA text of all statements of a kernel.  row: the one of a name; template: a file of the
+    target's folder.  ``small``: names of numbers of 32 bits in the product at work, ``sums``: what
+    each of its threads has."""
+
+    def __init__(self, env: Env, names: Names, threads: int, base: int,
+                 row: Callable[[str], ProductRow], template: Callable[[str], Template]) -> None:
+        super().__init__(env, names, threads, base)
+        self.row, self.template = row, template
+        self.sums: ThreadSums | None = None
+
+    @property
+    def here(self) -> ThreadSums:
+        assert self.sums is not None, "statements of sums stand in a product"
+        return self.sums
+
+    def product(self, s: Product) -> list[str]:
+        row = self.row(s.row)
+        self.small = frozenset(a.name for a in s.counters)
+        self.sums = None if row.staging is None else thread_sums(row, self.threads)
+        numbers = [(a.name, str(n)) for a, n in s.constants]
+        numbers += self.sums.numbers if self.sums else ()
+        lines = ["enum : int32_t { " + ", ".join(f"{n} = {x}" for n, x in numbers) + " };"]
+        lines += self.sums.names if self.sums else ()
+        lines += self.body(s.body)
+        self.small = frozenset()
+        return Block(lines)
+
+    def block_array(self, s: BlockArray) -> list[str]:
+        c, name = _element(s.dtype), s.name.removeprefix(OWN)
+        shape = "".join(f"[{n}]" for n in s.shape)
+        note = f": {s.note}" if s.note else ""
+        return [f"/* {name}{shape}{note} */",
+                f"const aotc_shared<{c}> {name} = aotc_slice<{c}>(shared, {s.offset}, "
+                f"{s.elements});"]
+
+    def digits(self, s: Digits) -> list[str]:
+        before, _, kind, extents = flat_count(s.ranges, self.names, bounded=False)
+        return before + unflatten(s.ranges, extents, f"({kind}){c_index(s.at)}", kind, self.names,
+                                  {a.name for a in s.used}, self.small)
+
+    def loop(self, s: For) -> list[str]:
+        if s.axis.name not in self.small:
+            return super().loop(s)
+        name, hi = s.axis.name, c_index(s.hi, 11)
+        turn = f"{name} += {s.step}" if s.step > 1 else f"++{name}"
+        return [f"for (int32_t {name} = {c_index(s.lo, 0)}; {name} < {hi}; {turn}) {{",
+                *indent(self.inside(s.body)), "}"]
+
+    def lets(self, lets: Sequence[Let]) -> list[str]:
+        """A number of 32 bits that is read needs no cast to 64; conditions end where they may."""
+        first = lets[0]
+        if len(lets) == 1 and first.value.dtype == "bool" and is_index(first.value):
+            return [f"const int {first.var.name} = {c_index(first.value, 0)};"]
+        return super().lets([replace(s, value=s.value.x) if s.var.name in self.small and isinstance(
+            s.value, Cast) else s for s in lets])
+
+    def spread(self, s: Spread) -> list[str]:
+        """Points that threads have one of at most stand in no loop."""
+        count = points(s.ranges)
+        known = all(isinstance(simplify(r.hi - r.lo), Const) for r in s.ranges)
+        if not self.small or s.over != "threads" or not known or (count or 0) > self.threads:
+            return super().spread(s)
+        _, total, kind, extents = flat_count(s.ranges, self.names)
+        at = self.names.fresh("at")
+        binds = unflatten(s.ranges, extents, at, kind, self.names, names_in(s.body), self.small)
+        lines = [f"const {kind} {at} = threadIdx.x;", *binds, *self.body(s.body)]
+        if count == self.threads:
+            return Block(lines)
+        return [f"if (threadIdx.x < {total}) {{", *indent(lines), "}"]
+
+    # ------------------------------------------------------------ operands
+
+    def fetch(self, s: Fetch) -> list[str]:
+        block, buffer = Scalars(self.env, self.names), s.source.buffer
+        at = address(self.env, buffer, s.source.offset, block.text)
+        call = f"aotc_cp_async{4 * s.width}({self._place(s.to)}, "
+        if s.valid == Const(True, "bool"):
+            return [*block.lines, f"{call}{at});"]
+        valid, first = block.text(s.valid), address(self.env, buffer, Const(0), block.text)
+        return [*block.lines, f"{call}{valid} ? {at} : {first}, {valid});"]
+
+    def commit(self, s: Commit) -> list[str]:
+        return ["aotc_cp_commit();"]
+
+    def arrived(self, s: Arrived) -> list[str]:
+        return [f"aotc_cp_wait<{s.but}>();"]
+
+    def registers(self, s: Registers) -> list[str]:
+        return [f"{_vector(s.width)} {s.name}[{s.share}];"]
+
+    def shares(self, s: Shares) -> list[str]:
+        _, _, kind, extents = flat_count(s.ranges, self.names)
+        at, body = self.names.fresh("at"), self.body(s.body)
+        if s.of.points % s.of.threads:
+            body = [f"if ({at} < {s.of.points}) {{", *indent(body), "}"]
+        used = {r.axis.name for r in s.ranges}
+        binds = unflatten(s.ranges, extents, at, kind, self.names, used, self.small)
+        return [_UNROLL, f"for (int32_t p = 0; p < {s.of.share}; ++p) {{", *indent([
+            f"const {kind} {at} = threadIdx.x + p * {s.of.threads};", *binds, *body]), "}"]
+
+    def hold(self, s: Hold) -> list[str]:
+        if s.source is None:
+            assert s.value is not None, s
+            return [f"{s.name}[p] = {s.value.name};"]
+        block = Scalars(self.env, self.names)
+        valid = block.text(s.valid, 0)
+        at = address(self.env, s.source.buffer, s.source.offset, block.text)
+        load = f"{s.name}[p] = aotc_load4({at});"
+        if s.valid == Const(True, "bool"):
+            return [*block.lines, load]
+        return [*block.lines, f"{s.name}[p] = {_vector(s.width)}{{}};", f"if ({valid})",
+                *indent([load])]
+
+    def rounded(self, s: Rounded) -> list[str]:
+        kind = KIND[s.dtype]
+        if s.width > 1:
+            return [f"aotc_store_{kind}4({self._place(s.to)}, {s.name}[p]);"]
+        at = f"{self.env['buffer'](s.to.buffer)}[{c_index(s.to.offset, 0)}]"
+        return [f"{at} = aotc_to_{kind}({s.name}[p]);"]
+
+    def _place(self, box: Box) -> str:
+        return f"{self.env['buffer'](box.buffer)} + ({c_index(box.offset, 0)})"
+
+    # ------------------------------------------------------------ sums
+
+    def sums_start(self, s: Sums) -> list[str]:
+        note = f" /* {s.note} */" if s.note else ""
+        return [f"float {s.name}{''.join(f'[{n}]' for n in self.here.extents)} = {{}};{note}"]
+
+    def block_tile(self, s: BlockTile) -> list[str]:
+        row, busy = self.row(s.row), [self.here.busy] * bool(self.here.busy)
+        own_a = own_b = ""
+        if s.sums.teams > 1:
+            own_a, own_b = " + team * SHARE", " + team * SHARE * BN"
+            if s.count is not None:
+                first = "" if s.first == Const(0) else f"{c_index(s.first, 12)} + "
+                busy.append(f"{first}team * SHARE < {c_index(s.count, 11)}")
+        text = self.template(s.template).render(
+            a=self._now(s.a, own_a), b=self._now(s.b, own_b), sums=s.sums.name, operand=row.a,
+            half=_element(row.a), depth="SHARE" if s.sums.teams > 1 else "BK")
+        lines = text.splitlines()
+        return [f"if ({' && '.join(busy)}) {{", *indent(lines), "}"] if busy else lines
+
+    def _now(self, box: Box, own: str) -> str:
+        at = "" if box.offset == Const(0) else c_index(box.offset, 12)
+        at = (at + own).removeprefix(" + ") if own else at
+        return self.env["buffer"](box.buffer) + (f" + ({at})" if at else "")
+
+    def join_sums(self, s: JoinSums) -> list[str]:
+        at = "".join(f"[{i}]" for i in "ijk"[:len(self.here.extents)])
+        lines = [f"{s.into.name}{at} += {s.sums.name}{at};", f"{s.sums.name}{at} = 0.0f;"]
+        for i, n in reversed([*zip("ijk", self.here.extents)]):
+            lines = _unrolled(i, n, lines)
+        return lines
+
+    def team_sums(self, s: TeamSums) -> list[str]:
+        others, name = self.env["buffer"](s.at), s.sums.name
+        if s.what == "keep":
+            inner = [f"{others}[(((team - 1) * TM + i) * TN + j) * OWNERS + owner] = {name}[i][j];"]
+            busy = f" && {self.here.busy}" if self.here.busy else ""
+            head = f"if (team > 0{busy}) {{"
+        else:
+            inner = _unrolled("s", "TEAMS - 1", [
+                f"{name}[i][j] += {others}[((s * TM + i) * TN + j) * OWNERS + owner];"])
+            head = "if (team == 0) {"
+        return [head, *indent(_unrolled("i", "TM", _unrolled("j", "TN", inner))), "}"]
+
+    def owned(self, s: Owned) -> list[str]:
+        rows = s.what == "rows"
+        index, (count, place) = ("i", self.here.rows) if rows else ("j", self.here.columns)
+        first = "" if s.first == Const(0) else f"{c_index(s.first, 12)} + "
+        kind = "int32_t" if s.axis.name in self.small else "int64_t"
+        inner = [f"const {kind} {s.axis.name} = {first}{place};"]
+        known = self.env
+        if s.sum is not None:
+            sum_ = f"{s.sums.name}{self.here.element}"
+            self.env = {**known, "vars": {**known["vars"], s.sum: sum_}}
+        inner += self.inside(s.body)
+        self.env = known
+        lines = _unrolled(index, count, inner)
+        return [f"if ({self.here.owner}) {{", *indent(lines), "}"] if (
+            rows and self.here.owner) else lines
+
+
+def _unrolled(index: str, count: str, inner: Sequence[str]) -> list[str]:
+    return [_UNROLL, f"for (int32_t {index} = 0; {index} < {count}; ++{index}) {{",
+            *indent(inner), "}"]
+
+
+def _element(dtype: str) -> str:
+    return f"aotc_{KIND[dtype]}" if dtype in KIND else DTYPES[dtype].c
+
+
+def _vector(width: int) -> str:
+    return "aotc_f32x4" if width > 1 else "float"
+
+
+__all__ = ["ProductWriter"]

@@ -1,0 +1,61 @@
+"""Which sums of a product's tile each thread of a block has in its registers."""
+
+from dataclasses import dataclass
+
+from aotc.target.kernel_rows import ProductRow
+
+
+@dataclass(frozen=True)
+class ThreadSums:
+    """numbers: (name, C text) of constants, names: C lines of what a thread is.  extents: of its
+    registers.  rows, columns: how many it has, and the C text of the place in the tile of number
+    i, or j; element: of the sum of both.  owner: C condition that a thread has sums to store, busy:
+    that it has some to make ("": all threads do)."""
+
+    numbers: tuple[tuple[str, str], ...]
+    names: tuple[str, ...]
+    extents: tuple[str, ...]
+    rows: tuple[str, str]
+    columns: tuple[str, str]
+    element: str
+    owner: str = ""
+    busy: str = ""
+
+
+def thread_sums(row: ProductRow, threads: int) -> ThreadSums:
+    """What each of ``threads`` has on a row."""
+    assert row.shared is not None, row.name
+    return _of_threads(row, threads) if row.per_thread else _of_warps(row, threads)
+
+
+def _of_threads(row: ProductRow, threads: int) -> ThreadSums:
+    """TM x TN sums a thread, rows and fours of columns evenly apart; TEAMS of threads."""
+    assert row.shared is not None, row.name
+    (tm, tn), teams = row.shared.thread, row.shared.teams
+    most = row.tile.mr // tm * (row.tile.nr // tn) * teams
+    numbers = [("TM", str(tm)), ("TN", str(tn)), ("OWNERS", "MR / TM * (NR / TN)")]
+    names = ["const int32_t owner = (int32_t)threadIdx.x % OWNERS;"]
+    if teams > 1:
+        numbers += [("TEAMS", str(teams)), ("SHARE", "BK / TEAMS")]
+    if teams > 1 or most < threads:
+        names[0] = names[0].replace(";", ", team = (int32_t)threadIdx.x / OWNERS;")
+    names.append("const int32_t tx = owner % (NR / TN), ty = owner / (NR / TN);")
+    busy = f"team < {'TEAMS' if teams > 1 else '1'}" if most < threads else ""
+    return ThreadSums(
+        tuple(numbers), tuple(names), ("TM", "TN"), ("TM", "ty + i * (MR / TM)"),
+        ("TN", "j / 4 * (NR * 4 / TN) + tx * 4 + j % 4"), "[i][j]",
+        "team == 0" if teams > 1 or most < threads else "", busy)
+
+
+def _of_warps(row: ProductRow, threads: int) -> ThreadSums:
+    """32 x 32 sums a warp, as the instructions of tensor cores have them."""
+    names = ("const int32_t warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;",
+             "const int32_t wm = warp / (NR / 32) * 32, wn = warp % (NR / 32) * 32;")
+    idle = "wm < MR" if threads > row.threads else ""
+    return ThreadSums(
+        (), names, ("2", "4", "4"), ("4", "wm + i * 8 + lane / 4"),
+        ("8", "wn + j / 2 * 8 + lane % 4 * 2 + j % 2"), "[i / 2][j / 2][i % 2 * 2 + j % 2]",
+        idle, idle)
+
+
+__all__ = ["ThreadSums", "thread_sums"]

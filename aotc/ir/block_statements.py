@@ -1,0 +1,264 @@
+"""The statements of products that the threads of a block compute together: sums in the registers of
+all threads, steps of both operands in the block's memory, and how they come there.
+
+    stmt = Product                                                      with a body
+         | BlockArray | Digits                                          names
+         | Fetch | Commit | Arrived                                     copies that go on meanwhile
+         | Registers | Shares | Hold | Rounded                          by way of registers
+         | Sums | BlockTile | JoinSums | TeamSums | Owned               sums
+
+A statement means what it says of the whole block.  Which thread has which sum, and which point of a
+``Spread``, is the row's affair; a ``Barrier`` stands between those that store an element of a
+``BlockArray`` and others that touch it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import prod
+
+from aotc.ir.expr import Axis, Expr, Var, show
+from aotc.ir.statements import Barrier, Body, Box, Range, Stmt, text_of
+
+Constants = tuple[tuple[Axis, int], ...]
+
+
+@dataclass(frozen=True)
+class Product(Stmt):
+    """``body`` computes a product on a row.  ``constants``: names of numbers; ``counters``: names
+    of what fits into 32 bits."""
+
+    row: str
+    constants: Constants
+    counters: tuple[Axis, ...]
+    body: Body
+
+    def lines(self) -> list[str]:
+        named = ", ".join(f"{a} = {n}" for a, n in self.constants)
+        return [f"product on {self.row}, {named}", *text_of(self.body)]
+
+
+@dataclass(frozen=True)
+class BlockArray(Stmt):
+    """A row-major array in the block's memory, from byte ``offset`` on."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    note: str = field(default="", compare=False)
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    def lines(self) -> list[str]:
+        note = f": {self.note}" if self.note else ""
+        return [f"array {self.name} of {self.dtype}{[*self.shape]} at byte {self.offset}{note}"]
+
+
+@dataclass(frozen=True)
+class Digits(Stmt):
+    """The axes ``used`` of ``ranges`` at the point number ``at``, the last range counting
+    fastest."""
+
+    ranges: tuple[Range, ...]
+    at: Expr
+    used: tuple[Axis, ...]
+
+    def lines(self) -> list[str]:
+        return [f"{', '.join(map(str, self.used))} at point {show(self.at)} of "
+                f"{', '.join(map(str, self.ranges))}"]
+
+
+@dataclass(frozen=True)
+class Fetch(Stmt):
+    """Begin to copy ``width`` neighbours from outside the block's memory into it, or zeros where
+    not ``valid``: the place they come from means nothing there.  They are there, for the thread
+    that began, once their group has ``Arrived``."""
+
+    to: Box
+    source: Box
+    width: int
+    valid: Expr
+
+    def lines(self) -> list[str]:
+        return [f"fetch {self.width}: {self.to} = {self.source} if {show(self.valid)} else zeros"]
+
+
+@dataclass(frozen=True)
+class Commit(Stmt):
+    """What has been fetched since the last one is a group."""
+
+    def lines(self) -> list[str]:
+        return ["the fetches so far are a group"]
+
+
+@dataclass(frozen=True)
+class Arrived(Stmt):
+    """Wait until all groups but the last ``but`` ones have arrived."""
+
+    but: int
+
+    def lines(self) -> list[str]:
+        return [f"wait for all groups but {self.but}"]
+
+
+@dataclass(frozen=True)
+class Registers(Stmt):
+    """An array of ``points`` times ``width`` values, shared out among the registers of
+    ``threads``."""
+
+    name: str
+    points: int
+    width: int
+    threads: int
+
+    @property
+    def share(self) -> int:
+        """Points of a thread."""
+        return -(-self.points // self.threads)
+
+    def lines(self) -> list[str]:
+        return [f"registers {self.name} of {self.points} x {self.width} f32"]
+
+
+@dataclass(frozen=True)
+class Shares(Stmt):
+    """``body`` for the points of ``ranges``, each by the thread that has its values in registers
+    ``of``; threads that have none do nothing that others see."""
+
+    of: Registers
+    ranges: tuple[Range, ...]
+    body: Body
+
+    def lines(self) -> list[str]:
+        return [f"shares of {self.of.name} over {', '.join(map(str, self.ranges))}",
+                *text_of(self.body)]
+
+
+@dataclass(frozen=True)
+class Hold(Stmt):
+    """The registers ``name`` get what is at ``source``, or zeros where not ``valid``, or else the
+    value of a name."""
+
+    name: str
+    width: int
+    source: Box | None
+    valid: Expr
+    value: Var | None = None
+
+    def lines(self) -> list[str]:
+        if self.value is not None:
+            return [f"hold {self.name} = {self.value.name}"]
+        return [f"hold {self.name} = {self.width} at {self.source} if {show(self.valid)} else "
+                "zeros"]
+
+
+@dataclass(frozen=True)
+class Rounded(Stmt):
+    """The values in the registers ``name``, rounded to ``dtype``, are stored."""
+
+    to: Box
+    name: str
+    width: int
+    dtype: str
+
+    def lines(self) -> list[str]:
+        return [f"{self.to} = {self.width} of {self.name} as {self.dtype}"]
+
+
+@dataclass(frozen=True)
+class Sums(Stmt):
+    """``name`` is MR x NR sums in the registers of the block's threads, of each of ``teams`` of
+    them: zeros."""
+
+    name: str
+    mr: int
+    nr: int
+    teams: int = 1
+    note: str = field(default="", compare=False)
+
+    def lines(self) -> list[str]:
+        teams = f" of {self.teams} teams each" if self.teams > 1 else ""
+        return [f"sums {self.name}: {self.mr} x {self.nr}{teams}"]
+
+
+@dataclass(frozen=True)
+class BlockTile(Stmt):
+    """The products of one step of the sum join ``sums``:
+
+        sums[i, j] += sum over k of a[i, k] * b[k, j]
+
+    a, b: where the step begins, with the elements from one row to the next.  depth: terms of the
+    sum; ``teams`` share them out in order.  first: the number of the first of them, of ``count``:
+    a team whose share begins behind the last, which are zeros, rests."""
+
+    row: str
+    template: str
+    sums: Sums
+    a: Box
+    b: Box
+    depth: int
+    first: Expr
+    count: Expr | None
+
+    def lines(self) -> list[str]:
+        of = "" if self.count is None else f", {show(self.first)} on of {show(self.count)}"
+        return [f"{self.sums.name} += {self.sums.mr} x {self.depth} at {self.a} times {self.depth}"
+                f" x {self.sums.nr} at {self.b}{of}"]
+
+
+@dataclass(frozen=True)
+class JoinSums(Stmt):
+    """``into`` += ``sums``, which begin again at zero."""
+
+    into: Sums
+    sums: Sums
+
+    def lines(self) -> list[str]:
+        return [f"{self.sums.name} join {self.into.name}"]
+
+
+@dataclass(frozen=True)
+class TeamSums(Stmt):
+    """The sums of all teams but the first: "keep" stores them in the array ``at``, "join" adds what
+    is there to those of the first."""
+
+    BUFFERS = ("at",)
+    what: str
+    sums: Sums
+    at: str
+
+    def lines(self) -> list[str]:
+        return [f"{self.what} the sums {self.sums.name} of teams at {self.at}"]
+
+
+@dataclass(frozen=True)
+class Owned(Stmt):
+    """``body`` for each of the "rows" or "columns" of ``sums``, numbered from ``first`` on, by the
+    threads that have sums there; inside of both ``sum`` is the one there."""
+
+    what: str
+    sums: Sums
+    axis: Axis
+    first: Expr
+    body: Body
+    sum: Var | None = None
+
+    def lines(self) -> list[str]:
+        named = f", {self.sum.name} the sum there" if self.sum is not None else ""
+        return [f"for {self.axis} of the {self.what} of {self.sums.name} from {show(self.first)}"
+                f"{named}", *text_of(self.body)]
+
+
+_IN_ORDER = (Barrier, Product, BlockArray, Commit, Arrived, Registers, Shares, Sums, BlockTile)
+
+
+def in_order(body: Iterable[Stmt]) -> bool:
+    """True if statements, those inside of others among them, have to be done one turn of the loop
+    around them after the other."""
+    return any(isinstance(s, _IN_ORDER) for s in body)
+
+
+__all__ = ["Arrived", "BlockArray", "BlockTile", "Commit", "Digits", "Fetch", "Hold", "JoinSums",
+           "Owned", "Product", "Registers", "Rounded", "Shares", "Sums", "TeamSums", "in_order"]

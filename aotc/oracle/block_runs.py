@@ -1,0 +1,160 @@
+"""The products of blocks of threads executed in numpy: what all threads have in registers is one
+array, and what they share is memory in which a barrier stands between a store and other touches."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from aotc.ir.block_statements import (
+    Arrived,
+    BlockArray,
+    BlockTile,
+    Commit,
+    Digits,
+    Fetch,
+    Hold,
+    JoinSums,
+    Owned,
+    Product,
+    Registers,
+    Rounded,
+    Shares,
+    Sums,
+    TeamSums,
+)
+from aotc.ir.dtypes import BF16, Array, from_bf16, to_bf16
+from aotc.ir.expr import Expr
+from aotc.ir.statements import Barrier, Box, Range
+from aotc.oracle.tile_runs import TileRuns
+
+
+class BlockRuns(TileRuns):
+    """The statements of ``block_statements.py``.  ``block_sums``: teams by rows by columns, by the
+    name of the sums; ``held``: values in registers, neighbours first."""
+
+    def __init__(self, *args: object, **fields: object) -> None:
+        super().__init__(*args, **fields)
+        self.block_sums: dict[str, Array] = {}
+        self.held: dict[str, Array] = {}
+
+    def product(self, s: Product) -> None:
+        self.names |= {a.name: np.asarray(n, np.int64) for a, n in s.constants}
+        self.body(s.body)
+
+    def block_array(self, s: BlockArray) -> None:
+        self.memory.block_array(s.name, s.dtype, s.elements, s.offset)
+
+    def barrier(self, s: Barrier) -> None:
+        self.memory.barrier()
+
+    def digits(self, s: Digits) -> None:
+        number = self.now(s.at)
+        for r in reversed(s.ranges):
+            lo, hi = self.now(r.lo), self.now(r.hi)
+            size = np.maximum(hi - lo, 1)
+            self.names[r.axis.name] = lo + (number if r is s.ranges[0] else number % size)
+            number = number // size
+
+    # ------------------------------------------------------------ operands
+
+    def _neighbours(self, width: int) -> Array:
+        return np.arange(width).reshape(-1, *[1] * len(self.shape))
+
+    def _found(self, source: Box, width: int, valid: Expr) -> Array:
+        """Neighbours at a place, zeros where they are not valid."""
+        there = np.asarray(self.full(self.now(valid)), bool)
+        found = np.zeros((width, *self.shape), np.float32)
+
+        def take() -> None:
+            at = self.full(self.now(source.offset)) + self._neighbours(width)
+            found[...] = np.where(there, self.memory.read(source.buffer, at, self.mask), 0)
+        self.inside((), there, take)
+        return found
+
+    def fetch(self, s: Fetch) -> None:
+        at = self.full(self.now(s.to.offset)) + self._neighbours(s.width)
+        self.memory.fetch(s.to.buffer, at, self._found(s.source, s.width, s.valid), self.mask)
+
+    def commit(self, s: Commit) -> None:
+        self.memory.commit()
+
+    def arrived(self, s: Arrived) -> None:
+        self.memory.arrived(s.but)
+
+    def registers(self, s: Registers) -> None:
+        self.held.pop(s.name, None)
+
+    def shares(self, s: Shares) -> None:
+        self._side_by_side(s.ranges, lambda: self.body(s.body))
+
+    def _side_by_side(self, ranges: tuple[Range, ...], run: Callable[[], None]) -> None:
+        """``run`` for all points of ranges at once."""
+        if not ranges:
+            run()
+            return
+        r, count = ranges[-1], int(self.now(ranges[-1].hi - ranges[-1].lo))
+        at = self.now(r.lo) + np.arange(count).reshape(-1, *[1] * len(self.shape))
+        self.names[r.axis.name] = at
+        self.inside((count,), None, lambda: self._side_by_side(ranges[:-1], run))
+
+    def hold(self, s: Hold) -> None:
+        if s.source is not None:
+            self.held[s.name] = self._found(s.source, s.width, s.valid)
+        else:
+            assert s.value is not None, s
+            self.held[s.name] = np.array(self.full(self.now(s.value)))[None]
+
+    def rounded(self, s: Rounded) -> None:
+        if s.name not in self.held:
+            raise self.memory.fault(f"{s.name} holds nothing yet")
+        at = self.full(self.now(s.to.offset)) + self._neighbours(s.width)
+        values = self.held[s.name].astype(np.float32)
+        self.memory.write(s.to.buffer, at, to_bf16(values) if s.dtype == BF16 else
+                          values.astype(np.float16), self.mask)
+
+    # ------------------------------------------------------------ sums
+
+    def sums_start(self, s: Sums) -> None:
+        self.block_sums[s.name] = np.zeros((s.teams, s.mr, s.nr), np.float32)
+
+    def block_tile(self, s: BlockTile) -> None:
+        sums = self.block_sums[s.sums.name]
+        a = self._operand(s.a, s.sums.mr, s.depth)
+        b = self._operand(s.b, s.depth, s.sums.nr)
+        share = s.depth // s.sums.teams
+        for team in range(s.sums.teams):
+            first = team * share
+            if s.count is None or int(self.now(s.first)) + first < int(self.now(s.count)):
+                sums[team] += a[:, first:first + share] @ b[first:first + share]
+
+    def _operand(self, box: Box, rows: int, columns: int) -> Array:
+        """A step of an operand in the block's memory, in f32."""
+        step = int(self.now(box.strides[0]))
+        i, j = np.ogrid[:rows, :columns]
+        found = self.memory.read(box.buffer, self.now(box.offset) + i * step + j, None)
+        return from_bf16(found) if found.dtype == np.uint16 else found.astype(np.float32)
+
+    def join_sums(self, s: JoinSums) -> None:
+        self.block_sums[s.into.name] += self.block_sums[s.sums.name]
+        self.block_sums[s.sums.name][...] = 0
+
+    def team_sums(self, s: TeamSums) -> None:
+        sums = self.block_sums[s.sums.name]
+        at = np.arange(sums[1:].size)
+        if s.what == "keep":
+            self.memory.write(s.at, at, sums[1:].reshape(-1), None)
+            return
+        for other in self.memory.read(s.at, at, None).reshape(sums[1:].shape):
+            sums[0] += other
+
+    def owned(self, s: Owned) -> None:
+        rows = s.what == "rows"
+        count = s.sums.mr if rows else s.sums.nr
+        at = self.now(s.first) + np.arange(count).reshape(-1, *[1] * len(self.shape))
+        self.names[s.axis.name] = at
+        if s.sum is not None:  # columns inside of rows
+            self.names[s.sum.name] = self.block_sums[s.sums.name][0].T
+        self.inside((count,), None, lambda: self.body(s.body))
+
+
+__all__ = ["BlockRuns"]

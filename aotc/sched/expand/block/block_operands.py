@@ -1,0 +1,250 @@
+"""How the operands of a product come to the memory of its block: where each element lies outside of
+it, and whether it exists."""
+
+from dataclasses import dataclass
+
+from aotc.ir.block_statements import Fetch, Hold, Registers, Rounded, Shares
+from aotc.ir.category import zero_filled
+from aotc.ir.contents import names_in
+from aotc.ir.dtypes import INDEX
+from aotc.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Var,
+    Where,
+    all_of,
+    as_expr,
+    compare,
+    substitute,
+    walk,
+)
+from aotc.ir.simplify import simplify
+from aotc.ir.statements import (
+    OWN,
+    Barrier,
+    Body,
+    Box,
+    Declare,
+    If,
+    Let,
+    Put,
+    Range,
+    Spread,
+    Store,
+    Update,
+)
+from aotc.sched.expand.block.block_steps import ROW_STARTS, BlockSteps
+from aotc.sched.expand.tile_loops import flat_index
+
+_X, _VALID = Var(f"{OWN}x", "f32"), Var(f"{OWN}valid", "bool")
+ALWAYS = Const(True, "bool")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One element (or the first of some neighbours) of an operand: ``names`` that it is said with,
+    the condition ``rule`` on numbers for it to exist, a ``guard`` beside, its value, and for what
+    is copied the place that it has."""
+
+    names: Body
+    rule: Expr
+    guard: Expr | None
+    value: Expr
+    place: Box | None
+
+    @property
+    def valid(self) -> Expr:
+        """The whole condition; the guard is evaluated where the rule holds only."""
+        if self.guard is None:
+            return self.rule
+        if self.rule == ALWAYS:
+            return self.guard
+        if any(isinstance(n, Load) for n in walk(self.guard)):
+            return Where(self.rule, self.guard, Const(False, "bool"))
+        return Binary("and", self.rule, self.guard)
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Both operands of a Contract."""
+
+    at: BlockSteps
+
+    # ------------------------------------------------------------ rows of A
+
+    def row_table(self) -> Body:
+        """Where every row of the tile starts, for every tap."""
+        at, c = self.at, self.at.c
+        if c.a.mode != "rows":
+            return ()
+        offset: Expr = c.a.offset
+        if c.a.guard is not None:
+            offset = Where(c.a.guard, offset, Const(-1))
+        if not at.whole("rows"):
+            offset = Where(compare("lt", at.number, at.rows), offset, Const(-1))
+        place = simplify(flat_index(c.taps) * at.mr + at.m)
+        body: Body = (Let(at.number, at.m0 + at.m), *at.digits(c.m, at.number, names_in(offset)),
+                      Store((Put(ROW_STARTS, place, Cast("i32", offset)),)))
+        ranges = (*c.taps, Range(at.m, Const(0), Const(at.mr)))
+        return (Spread(ranges, "threads", at.threads, body), Barrier())
+
+    # ------------------------------------------------------------ steps
+
+    def _way(self, which: str) -> tuple[str, int, str]:
+        """(how an operand is fetched, how many neighbours at once, along what threads do)."""
+        fetch, width, along = (self.at.c.writing.said[f"{which}_{what}"]
+                               for what in ("fetch", "width", "along"))
+        assert isinstance(fetch, str) and isinstance(width, int) and isinstance(along, str), which
+        return fetch, width, along
+
+    def _points(self, which: str) -> tuple[tuple[Range, ...], Expr, Expr]:
+        """(ranges over a step of an operand, neighbouring threads last; the number in the step of
+        the sum, that of the row or column)."""
+        at = self.at
+        _, width, along = self._way(which)
+        other, count = (at.m, at.mr) if which == "a" else (at.n, at.nr)
+        k, beside = Range(at.k, Const(0), Const(at.bk)), Range(other, Const(0), Const(count))
+        if width == 1:
+            return ((beside, k) if along == "sum" else (k, beside)), at.k, other
+        if along == "sum":
+            inner = Range(at.quarter, Const(0), Const(at.bk // width))
+            return (beside, inner), simplify(at.quarter * width), other
+        inner = Range(at.quarter, Const(0), Const(count // width))
+        return (k, inner), at.k, simplify(at.quarter * width)
+
+    def _source(self, which: str) -> Source:
+        _, k, other = self._points(which)
+        return self._row_source(k, other) if which == "a" else self._lane_source(k, other)
+
+    def _row_source(self, k: Expr, m: Expr) -> Source:
+        """A's element (row m0 + m, step k0 + k)."""
+        at, c = self.at, self.at.c
+        rules = self._in_sum(k)
+        if c.a.mode == "rows":
+            first = m if at.one_tap else simplify(at.tap * at.mr + m)
+            start = Let(at.start, Cast(INDEX, Load(ROW_STARTS, (first,), "i32")))
+            place = Box(c.a.buffer, simplify(at.start + (at.k0 + k) * c.a.stride))
+            if not at.whole("rows") or c.a.guard is not None:
+                rules += (compare("ge", at.start, 0),)
+            return Source((start,), _all(rules), None, _element(place), place)
+        if not at.whole("rows"):
+            rules = (compare("lt", at.m0 + m, at.rows), *rules)
+        used = names_in(c.a.packed)
+        names = (*at.digits(c.m, at.m0 + m, used),
+                 *at.digits((*c.taps, c.k), at.k0 + k, used))
+        return self._made("a", names, _all(rules), c.a.packed)
+
+    def _lane_source(self, k: Expr, n: Expr) -> Source:
+        """B's element (step k0 + k, column n0 + n)."""
+        at, c = self.at, self.at.c
+        number, lane = at.k0 + k, c.n.axis
+        rules = self._in_sum(k)
+        if not at.whole("columns") and c.b.mode != "panel":
+            rules += (compare("lt", at.n0 + n, c.n.hi),)
+        if c.b.mode == "packed":
+            used = names_in(c.b.packed)
+            ranges = (*c.taps, c.k) if at.flat else (c.k,)
+            taps = () if at.flat else at.digits(c.taps, as_expr(at.tap), used)
+            column = (Let(lane, at.n0 + n),) if lane.name in used else ()
+            return self._made("b", (*taps, *at.digits(ranges, number, used), *column),
+                              _all(rules), c.b.packed)
+        first = simplify(substitute(c.b.offset, {lane: at.n0}))
+        panel = c.b.mode == "panel"
+        by: Expr = Const(at.nr) if panel else c.b.stride
+        tap: Expr = Const(0)
+        if not at.one_tap:
+            tap = at.tap * (c.b.tap if c.b.tap is not None else at.kc * by)
+        column_at = n if panel else at.n0 + n
+        place = Box(c.b.buffer, simplify(first + tap + number * by + column_at))
+        return Source((), _all(rules), None, _element(place), place)
+
+    def _in_sum(self, k: Expr) -> tuple[Expr, ...]:
+        """The condition that step k0 + k is one of the sum, unless all are."""
+        at = self.at
+        return () if at.whole("sum") else (compare("lt", at.k0 + k, at.kc),)
+
+    def _made(self, which: str, names: Body, rule: Expr, value: Expr) -> Source:
+        """An element that is computed, or copied from where it lies."""
+        if self._way(which)[0] != "copy":
+            return Source(names, rule, None, value, None)
+        load, guard = zero_filled(value)
+        assert load is not None, value  # nothing else is copied
+        return Source(names, rule, guard, value, Box(load.buffer, load.index[0]))
+
+    def _spot(self, which: str, step: Expr) -> Box:
+        """Where the element lies in the block's memory."""
+        _, k, other = self._points(which)
+        a, b = self.at.step_places(step)
+        box, row, column = (a, other, k) if which == "a" else (b, k, other)
+        return Box(box.buffer, box.offset + row * box.strides[0] + column)
+
+    def fetched(self, which: str) -> Body:
+        """All of an operand's next step, to the block's memory."""
+        at, x, (fetch, width, _) = self.at, self._source(which), self._way(which)
+        ranges, _, _ = self._points(which)
+        to = self._spot(which, at.next)
+        if fetch == "copy":
+            assert x.place is not None, which
+            body: Body = (*x.names, Let(_VALID, x.valid), Fetch(to, x.place, width, _VALID))
+            if x.valid == ALWAYS:
+                body = (*x.names, Fetch(to, x.place, width, ALWAYS))
+        else:
+            body = (*_computed(x), Store((Put(to.buffer, to.offset, _X),)))
+        return (Spread(ranges, "threads", at.threads, body),)
+
+    # ------------------------------------------------------------ by way of registers
+
+    def registers(self) -> tuple[Registers, Registers]:
+        """Of the next step of both operands."""
+        at, out = self.at, []
+        for which, points in (("a", at.mr * at.bk), ("b", at.bk * at.nr)):
+            width = self._way(which)[1]
+            out.append(Registers(f"{which}_held", points // width, width, at.threads))
+        return out[0], out[1]
+
+    def held(self, which: str, of: Registers) -> Body:
+        """All of an operand's next step, to registers."""
+        x = self._source(which)
+        ranges, _, _ = self._points(which)
+        if of.width > 1:
+            body: Body = (*x.names, Hold(of.name, of.width, x.place, x.valid))
+        else:
+            body = (*_computed(x), Hold(of.name, 1, None, ALWAYS, _X))
+        return (Shares(of, ranges, body),)
+
+    def rounded(self, which: str, of: Registers) -> Body:
+        """... and from there to the block's memory."""
+        ranges, _, _ = self._points(which)
+        to = self._spot(which, self.at.step)
+        return (Shares(of, ranges, (Rounded(to, of.name, of.width, self.at.dtype),)),)
+
+
+def _all(rules: tuple[Expr, ...]) -> Expr:
+    return all_of(rules) or ALWAYS
+
+
+def _element(place: Box) -> Load:
+    return Load(place.buffer, (place.offset,), "f32")
+
+
+def _computed(x: Source) -> Body:
+    """``~x`` is an element's value, zero where there is none."""
+    assert x.guard is None, x
+    outside, inside = _outside(x.names, x.rule)
+    if x.rule == ALWAYS:
+        return (*x.names, Let(_X, x.value))
+    return (Declare(_X, Const(0.0, "f32")), *outside, If(x.rule, (
+        *inside, Update((_X,), (x.value,)))))
+
+
+def _outside(names: Body, rule: Expr) -> tuple[Body, Body]:
+    """Names that the rule needs, and those of an element that exists."""
+    used = names_in(rule)
+    first = tuple(s for s in names if isinstance(s, Let) and s.var.name in used)
+    return first, tuple(s for s in names if s not in first)
+
+
+__all__ = ["Operands", "Source"]

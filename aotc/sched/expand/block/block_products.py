@@ -1,0 +1,133 @@
+"""A Contract of a block of threads as statements: loops over tiles of its rows and columns, steps
+of the sum that come to the block's memory while others are multiplied, and the epilogue of each
+tile from the registers of its threads.
+"""
+
+from aotc.errors import UnsupportedError
+from aotc.ir.block_statements import (
+    Arrived,
+    BlockTile,
+    Commit,
+    JoinSums,
+    Owned,
+    Product,
+    Registers,
+    Sums,
+    TeamSums,
+)
+from aotc.ir.contents import names_in
+from aotc.ir.expr import Binary, Const, Expr, compare
+from aotc.ir.simplify import simplify, upper
+from aotc.ir.statements import Barrier, Body, For, If, Let, Stmt, Store
+from aotc.sched.expand.block.block_operands import Operands
+from aotc.sched.expand.block.block_steps import OTHERS, BlockSteps
+from aotc.sched.expand.block.single_rows import single_rows
+from aotc.sched.expand.making import Making
+from aotc.sched.expand.nests import loops
+
+
+def block_product(making: Making, at: BlockSteps, elements: Expr) -> Body:
+    """The statements of a Contract that the threads of a block share, whose A lies in a buffer of
+    so many ``elements``.  UnsupportedError for what 32 bits do not count."""
+    c = at.c
+    if _beyond(at.kc_value):
+        raise UnsupportedError(f"{c.row}: a sum over {at.kc_value} terms; at most 2^31 fit")
+    if c.a.mode == "rows" and at.row.staging is not None and _beyond(elements):
+        raise UnsupportedError(f"{c.row}: {c.a.buffer} may have 2^31 elements or more; use a "
+                               "packed")
+    if at.row.staging is None:
+        body = single_rows(at, making.how(c, "order"))
+        return loops(c.outer, (Product(c.row, at.constants, at.counters, body),))
+    operands = Operands(at)
+    sums = Sums("acc", at.mr, at.nr, at.teams)
+    totals = Sums("total", at.mr, at.nr, at.teams, f"of parts of {at.part} steps")
+    held = () if at.asynchronous else operands.registers()
+    steps = _copied_steps(at, operands, sums, totals) if at.asynchronous else _held_steps(
+        at, operands, sums, totals, held)
+    own = totals if at.part else sums
+    tile: Body = (*operands.row_table(), sums, *((totals,) if at.part else ()), *held, steps,
+                  *_teams(at, own), *((Barrier(),) if c.again else ()), _epilogue(at, own))
+    order = (at.columns, at.rows_loop)
+    if making.how(c, "order") == "rows":
+        order = (at.rows_loop, at.columns)
+    for loop in reversed(order):
+        tile = (loop(tile),)
+    body = (*at.arrays(), *at.lets(), *tile)
+    return loops(c.outer, (Product(c.row, at.constants, at.counters, body),))
+
+
+def _beyond(count: Expr) -> bool:
+    """True for what may be 2^31 or more; where there is no bound each call is checked."""
+    return (upper(count) or 0) >= 1 << 31
+
+
+# ---------------------------------------------------------------- steps of the sum
+
+def _copied_steps(at: BlockSteps, operands: Operands, sums: Sums, totals: Sums) -> For:
+    """Steps that are copied to the block's memory, ``stages`` - 1 of them ahead."""
+    ahead = at.stages - 1
+    begun = compare("ge", at.next, ahead)
+    wait: Body = (If(begun, (Arrived(at.stages - 2), Barrier())),)
+    fetch: Body = (If(compare("lt", at.next, at.steps), (
+        *at.place_of(at.next), *operands.fetched("a"), *operands.fetched("b"))), Commit())
+    return For(at.next, Const(0), simplify(at.steps + ahead), (
+        *wait, *fetch, If(begun, (Let(at.step, simplify(at.next - ahead)),
+                                  _tile(at, sums), *_joined(at, sums, totals)))))
+
+
+def _held_steps(at: BlockSteps, operands: Operands, sums: Sums, totals: Sums,
+                held: tuple[Registers, ...]) -> For:
+    """Steps of which registers hold the next while one is multiplied."""
+    begun = compare("gt", at.next, 0)
+    put: Body = (If(begun, (Let(at.step, simplify(at.next - 1)),
+                            *operands.rounded("a", held[0]), *operands.rounded("b", held[1]),
+                            Barrier())),)
+    hold: Body = (If(compare("lt", at.next, at.steps), (
+        *at.place_of(at.next), *operands.held("a", held[0]), *operands.held("b", held[1]))),)
+    # with one stage the next step takes this one's place
+    again: Body = (Barrier(),) if at.stages == 1 else ()
+    return For(at.next, Const(0), simplify(at.steps + 1), (
+        *put, *hold, If(begun, (Let(at.step, simplify(at.next - 1)), _tile(at, sums), *again,
+                                *_joined(at, sums, totals)))))
+
+
+def _tile(at: BlockSteps, sums: Sums) -> BlockTile:
+    a, b = at.step_places(at.step)
+    k = at.step if at.one_tap else simplify(at.step % at.k_steps)
+    return BlockTile(at.c.row, at.c.micro.template, sums, a, b, at.bk, simplify(k * at.bk),
+                     None if at.whole("sum") else at.kc)
+
+
+def _joined(at: BlockSteps, sums: Sums, totals: Sums) -> Body:
+    """Behind the last step of a part, what has been summed joins the totals."""
+    if not at.part:
+        return ()
+    ends = compare("eq", simplify(at.step % at.part), at.part - 1)
+    last = compare("eq", simplify(at.step + 1), at.steps)
+    return (If(Binary("or", ends, last), (JoinSums(totals, sums),)),)
+
+
+def _teams(at: BlockSteps, sums: Sums) -> Body:
+    """The sums of the other teams join those of the first, by way of the memory of the steps."""
+    if at.teams == 1:
+        return ()
+    return (Barrier(), TeamSums("keep", sums, OTHERS), Barrier(), TeamSums("join", sums, OTHERS))
+
+
+# ---------------------------------------------------------------- results
+
+def _epilogue(at: BlockSteps, sums: Sums) -> Stmt:
+    """What becomes of the sums of a tile."""
+    c, lane = at.c, at.c.n.axis
+    store: Body = (Store(c.puts),)
+    if not at.whole("columns"):
+        store = (If(compare("lt", lane, c.n.hi), store),)
+    columns = Owned("columns", sums, lane, at.n0, store, c.acc)
+    digits = at.digits(c.m, at.number, names_in(c.puts))
+    body: Body = (*digits, columns)
+    if not at.whole("rows"):
+        body = (If(compare("lt", at.number, at.rows), body),)
+    return Owned("rows", sums, at.number, at.m0, body)
+
+
+__all__ = ["block_product"]

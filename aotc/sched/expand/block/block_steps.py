@@ -1,0 +1,223 @@
+"""The names and the memory of a product that a block of threads computes: ``~n0`` and ``~m0``, the
+first column and row of a tile, ``~next``, the step of the sum that comes to the block's memory,
+``~step``, the one that is multiplied, and the arrays in that memory.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from aotc.ir.block_statements import BlockArray, Constants, Digits
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Axis, Const, Expr, as_expr
+from aotc.ir.kernel.plan_stages import Contract
+from aotc.ir.simplify import simplify, upper
+from aotc.ir.statements import OWN, Body, Box, For, Let, Range
+from aotc.target.kernel_rows import ProductRow, SharedTile
+
+A_STEPS, B_STEPS, OTHERS, ROW_STARTS = (
+    OWN + n for n in ("a_steps", "b_steps", "others", "row_starts"))
+
+
+def _own(name: str) -> Axis:
+    """A number of 32 bits that is not negative."""
+    return Axis(OWN + name, Const(1 << 31))
+
+
+@dataclass(frozen=True)
+class BlockSteps:
+    """One Contract on ``row``, by ``threads``; ``base``: byte offset of the memory of its steps in
+    that of the block."""
+
+    c: Contract
+    row: ProductRow
+    threads: int
+    base: int
+
+    m0, next, step, k0, tap, number, start = map(_own, (
+        "m0", "next", "step", "k0", "tap", "row", "start"))
+    m, n, k, quarter = map(_own, ("m", "n", "k", "e4"))  # in a step; of what is fetched in fours
+
+    @property
+    def shared(self) -> SharedTile:
+        assert self.row.shared is not None, self.row.name
+        return self.row.shared
+
+    @property
+    def mr(self) -> int:
+        return self.row.tile.mr
+
+    @property
+    def nr(self) -> int:
+        return self.row.tile.nr
+
+    @property
+    def bk(self) -> int:
+        return self.row.steps
+
+    @property
+    def teams(self) -> int:
+        return self.shared.teams
+
+    @property
+    def stages(self) -> int:
+        return self.c.writing.stages or 1
+
+    @property
+    def part(self) -> int:
+        """Steps of a part of the sum (0: it runs whole)."""
+        return self.c.micro.part // self.bk
+
+    @property
+    def asynchronous(self) -> bool:
+        """True if operands may come to the block's memory while others are multiplied; else they
+        stand in registers meanwhile."""
+        return self.row.staging is not None and "copy" in self.row.staging.ways
+
+    # ------------------------------------------------------------ sizes
+
+    @property
+    def flat(self) -> bool:
+        """True if taps and k are counted through as one."""
+        return self.c.a.mode == "packed"
+
+    @property
+    def taps(self) -> Expr:
+        out = as_expr(1)
+        for t in () if self.flat else self.c.taps:
+            out = out * t.axis.extent
+        return simplify(out)
+
+    @property
+    def one_tap(self) -> bool:
+        return self.taps == Const(1)
+
+    @property
+    def kc_value(self) -> Expr:
+        """Terms of the sum, of one tap."""
+        out = self.c.k.axis.extent
+        for t in self.c.taps if self.flat else ():
+            out = t.axis.extent * out
+        return simplify(out)
+
+    @property
+    def rows(self) -> Expr:
+        return _named(self.c.row_count, "rows")
+
+    @property
+    def kc(self) -> Expr:
+        return _named(self.kc_value, "kc")
+
+    @property
+    def k_steps_value(self) -> Expr:
+        return simplify((self.kc + (self.bk - 1)) // self.bk)
+
+    @property
+    def k_steps(self) -> Expr:
+        return _named(self.k_steps_value, "k_steps")
+
+    @property
+    def steps(self) -> Expr:
+        return _named(simplify(self.taps * self.k_steps), "steps")
+
+    def whole(self, what: str) -> bool:
+        """True if the "rows" or "columns" of all tiles, or the terms of all steps of the "sum",
+        are there."""
+        if what == "sum":
+            return simplify(self.kc_value % self.bk) == Const(0)
+        return what in self.c.whole
+
+    def lets(self) -> Body:
+        """The names of the sizes that are no numbers."""
+        found = (("rows", self.c.row_count), ("kc", self.kc_value),
+                 ("k_steps", self.k_steps_value), ("steps", simplify(self.taps * self.k_steps)))
+        return tuple(Let(_own(a), e) for a, e in found if not isinstance(e, Const))
+
+    # ------------------------------------------------------------ loops
+
+    @property
+    def n0(self) -> Axis:
+        return Axis(f"{OWN}n0", self.c.n.axis.extent)
+
+    def columns(self, body: Body) -> For:
+        return For(self.n0, self.c.n.lo, self.c.n.hi, body, step=self.nr)
+
+    def rows_loop(self, body: Body) -> For:
+        return For(self.m0, Const(0), self.rows, body, step=self.mr)
+
+    @property
+    def counters(self) -> tuple[Axis, ...]:
+        """The names of numbers of 32 bits."""
+        return tuple(map(_own, (
+            "m0", "next", "step", "k0", "tap", "row", "rows", "kc", "k_steps", "steps", "m", "n",
+            "k", "e4", "start", "column", "slice", "s", "turn")))
+
+    def place_of(self, step: Expr) -> Body:
+        """The first term of a step, and its tap."""
+        if self.one_tap:
+            return (Let(self.k0, step * _own("BK")),)
+        return (Let(self.k0, simplify(step % self.k_steps) * _own("BK")),
+                Let(self.tap, simplify(step // self.k_steps)))
+
+    def digits(self, ranges: Sequence[Range], at: Expr, used: Collection[str]) -> Body:
+        """The axes of ``ranges`` among the names ``used`` at a point number."""
+        own = tuple(r.axis for r in ranges if r.axis.name in used)
+        return (Digits(tuple(ranges), at, own),) if own else ()
+
+    # ------------------------------------------------------------ memory
+
+    @property
+    def dtype(self) -> str:
+        """Of operands in the block's memory."""
+        return self.row.a
+
+    @property
+    def pitches(self) -> tuple[int, int]:
+        """Elements from one row of a step of A, or of B, to the next."""
+        assert self.row.staging is not None, self.row.name
+        a, b = self.row.staging.pitch
+        return 4 * a // DTYPES[self.dtype].size, 4 * b // DTYPES[self.dtype].size
+
+    @property
+    def constants(self) -> Constants:
+        if self.row.staging is None:
+            return ((_own("NR"), self.nr), (_own("SLICES"), self.bk))
+        ak, bn = self.pitches
+        return ((_own("MR"), self.mr), (_own("NR"), self.nr), (_own("BK"), self.bk),
+                (_own("AK"), ak), (_own("BN"), bn), (_own("A_STEP"), self.mr * ak),
+                (_own("B_STEP"), self.bk * bn))
+
+    def step_places(self, step: Expr) -> tuple[Box, Box]:
+        """Where a step of A, and of B, lies in the block's memory."""
+        slot = simplify(step % self.stages)
+        return (Box(A_STEPS, slot * _own("A_STEP"), (_own("AK"), Const(1))),
+                Box(B_STEPS, slot * _own("B_STEP"), (_own("BN"), Const(1))))
+
+    def arrays(self) -> tuple[BlockArray, ...]:
+        """The arrays in the block's memory: stages of steps, over which the teams' sums lie in the
+        end, and where the rows of all taps start."""
+        size, (ak, bn) = DTYPES[self.dtype].size, self.pitches
+        a = BlockArray(A_STEPS, self.dtype, (self.stages, self.mr, ak), self.base,
+                       "steps of A, MR rows of BK, AK apart")
+        b = BlockArray(B_STEPS, self.dtype, (self.stages, self.bk, bn),
+                       a.offset + size * a.elements, "steps of B, BK rows of NR, BN apart")
+        others = BlockArray(OTHERS, "f32", (self.teams - 1, self.mr, self.nr), self.base,
+                            "teams' sums, in the end")
+        starts = BlockArray(ROW_STARTS, "i32", (self.tap_count, self.mr),
+                            b.offset + size * b.elements,
+                            "where rows start in memory; -1: a row of zeros")
+        return (a, b, *((others,) if self.teams > 1 else ()),
+                *((starts,) if self.c.a.mode == "rows" else ()))
+
+    @property
+    def tap_count(self) -> int:
+        most = upper(self.taps)
+        assert most is not None, self.c.row  # ``shared_by_threads`` refuses those
+        return most
+
+
+def _named(value: Expr, name: str) -> Expr:
+    """A number, or else the name of a value."""
+    return value if isinstance(value, Const) else _own(name)
+
+
+__all__ = ["A_STEPS", "B_STEPS", "OTHERS", "ROW_STARTS", "BlockSteps"]
