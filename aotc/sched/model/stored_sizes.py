@@ -45,16 +45,16 @@ def part_bytes(program: Program, schedule: Schedule, name: str) -> Expr:
 
 def ring_elements(program: Program, schedule: Schedule, name: str) -> int:
     """Elements that a cluster has room for at a time of a buffer in a ring; 0 if it has none."""
-    shape, slot = static_shape(program.shape(name)), schedule.buffers.get(name, Slot(0))
-    d = outermost(schedule, name, shape) if shape is not None and slot.ring else None
-    return prod(shape) // shape[d] * slot.ring if shape is not None and d is not None else 0
+    slot, found = schedule.buffers.get(name, Slot(0)), outermost(program, schedule, name)
+    return prod(found[1]) // found[1][found[0]] * slot.ring if found and slot.ring else 0
 
 
-def outermost(schedule: Schedule, name: str, shape: Sequence[int]) -> int | None:
-    """The dimension of a stored buffer that is outermost in memory among those of more than one
-    index; None for layouts that are no order of dimensions."""
-    order = dim_order(layout_from_json(schedule.layouts.get(name)), len(shape))
-    return None if not order else next((d for d in order if shape[d] > 1), order[0])
+def outermost(program: Program, schedule: Schedule, name: str) -> tuple[int, Sequence[int]] | None:
+    """(dimension of a stored buffer that is outermost in memory among those of more than one index,
+    its shape); None without fixed extents, or for layouts that are no order of dimensions."""
+    shape = static_shape(program.shape(name))
+    order = dim_order(layout_from_json(schedule.layouts.get(name)), len(shape)) if shape else None
+    return (next((d for d in order if shape[d] > 1), order[0]), shape) if shape and order else None
 
 
 def store_strides(program: Program, schedule: Schedule) -> dict[int, int]:

@@ -89,6 +89,12 @@ def readers_of(program: Program, schedule: Schedule, b: str) -> list[int]:
             if any(b in program.producer[c].inputs for c in g.computes)]
 
 
+def users_of(program: Program, schedule: Schedule, b: str) -> list[int]:
+    """Numbers of the groups that make or read a tensor."""
+    readers = readers_of(program, schedule, b)
+    return [i for i, g in enumerate(schedule.groups) if b in g.outputs or i in readers]
+
+
 def dealt(machine: Machine, group: Group) -> int:
     """Clusters that a group's work items are dealt to."""
     return group.clusters or machine.clusters
@@ -188,4 +194,4 @@ def in_turn(machine: Machine, g: Group, count: int, first: int, end: int) -> Arr
 
 __all__ = ["Ends", "Touched", "dealt", "has_own_item", "has_own_part", "in_turn", "item_boxes_of",
            "item_count", "meets", "opened_touch", "own_items", "own_number", "readers_of",
-           "touched_by"]
+           "touched_by", "users_of"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from aotc.ir.dtypes import Array
-from aotc.ir.program import Program, static_shape
+from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule, Slot
 from aotc.sched.accelerator.items.own_parts import (
     Touched,
@@ -18,6 +18,7 @@ from aotc.sched.accelerator.items.own_parts import (
     in_turn,
     item_boxes_of,
     opened_touch,
+    users_of,
 )
 from aotc.sched.model.stored_sizes import outermost
 from aotc.target.base import Machine, Target
@@ -77,34 +78,30 @@ def _may_have(program: Program, machine: Machine, b: str, s: Slot) -> bool:
 
 def _own(program: Program, schedule: Schedule, b: str) -> int:
     """Indices of the outermost dimension that each cluster has; 0 where layouts have none."""
-    shape = static_shape(program.shape(b))
-    d = outermost(schedule, b, shape) if shape else None
-    return 0 if not shape or d is None else shape[d] // schedule.buffers[b].parts
+    found = outermost(program, schedule, b)
+    return found[1][found[0]] // schedule.buffers[b].parts if found else 0
 
 
 def _touches(program: Program, schedule: Schedule, target: Target, b: str,
              seen: dict[str, Touched | None]) -> list[_Touch]:
     """What turns make and read of a temp, in order; [] if nobody knows.  seen: what is known of
     groups."""
-    groups = {g.name: g for g in schedule.groups}
-    shape = static_shape(program.shape(b))
-    d = outermost(schedule, b, shape) if shape else None
-    out: list[_Touch] = []
-    for name, first, end in schedule.order or [(n, 0, 0) for n in groups]:
-        g = groups[name]
-        makes = b in g.outputs
-        if d is None or not makes and not any(b in program.producer[c].inputs for c in g.computes):
+    found, out = outermost(program, schedule, b), list[_Touch]()
+    users = {g.name: g for i in users_of(program, schedule, b) for g in (schedule.groups[i],)}
+    for name, first, end in schedule.order or [(n, 0, 0) for n in users]:
+        g = users.get(name)
+        if found is None or g is None:
             continue
         if name not in seen:
             seen[name] = opened_touch(program, schedule, target, g)
-        at = seen[name]
+        d, at = found[0], seen[name]
         ends = None if at is None else item_boxes_of(at, b)
         if ends is None:
             return []
         count = len(ends[0])
         chosen = in_turn(target.machine, g, count, first, end)
         cluster = np.arange(count) * dealt(target.machine, g) // count
-        out.append(_Touch(makes, cluster[chosen], ends[0][chosen, d], ends[1][chosen, d]))
+        out.append(_Touch(b in g.outputs, cluster[chosen], ends[0][chosen, d], ends[1][chosen, d]))
     return out
 
 

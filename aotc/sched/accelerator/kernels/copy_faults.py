@@ -31,8 +31,8 @@ def copy_faults(program: Program, machine: Machine, group: Group) -> list[str]:
     load = machine.engine(machine.memory, machine.near)
     store = machine.engine(machine.near, machine.memory)
     if load is None or store is None:
-        return [f"{where}: copies; nothing copies between {machine.memory.name} and "
-                f"{machine.scratch}, remove it"]
+        return faults + [f"{where}: copies; nothing copies between {machine.memory.name} and "
+                         f"{machine.scratch}, remove it"]
     legal = machine.scratch, machine.memory.name
     touched = {b for c in group.computes for b in program.producer[c].inputs} | set(group.outputs)
     touched -= {b for b in group.connect if b not in group.outputs}

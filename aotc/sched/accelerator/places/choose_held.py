@@ -13,7 +13,7 @@ from aotc.ir.access import dim_order, layout_from_json
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import same, upper
-from aotc.sched.accelerator.items.own_parts import dealt, opened_touch
+from aotc.sched.accelerator.items.own_parts import dealt, opened_touch, users_of
 from aotc.sched.accelerator.kernels.fitted import fitted_tile
 from aotc.sched.accelerator.kernels.store_faults import home_faults
 from aotc.sched.accelerator.places.item_seconds import group_seconds
@@ -37,8 +37,7 @@ def choose_held(program: Program, schedule: Schedule, target: Target) -> Schedul
         return schedule
     number = max((s.slot + s.span for s in schedule.buffers.values()), default=0)
     for b in liveness(program, schedule.groups):
-        users = [i for i, g in enumerate(schedule.groups) if b in g.outputs or any(
-            b in program.producer[c].inputs for c in g.computes)]
+        users = users_of(program, schedule, b)
         if len(users) != 2 or static_shape(program.shape(b)) is None or not all(
                 group_stages(program, schedule.groups[i]) for i in users):
             continue

@@ -15,7 +15,7 @@ from aotc.ir.expr import Const
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.sched.accelerator.instances.spill import Lifetime, placed, spilled
-from aotc.sched.accelerator.items.own_parts import has_own_part, opened_touch
+from aotc.sched.accelerator.items.own_parts import has_own_part, opened_touch, users_of
 from aotc.sched.accelerator.places.item_seconds import group_seconds
 from aotc.sched.memory.allocate import liveness
 from aotc.sched.model.stages import group_stages
@@ -36,8 +36,7 @@ def choose_stores(program: Program, schedule: Schedule, target: Target, always: 
         return schedule
     memory = machine.stores[0]
     memory = memory if fits else replace(memory, capacity=sys.maxsize, usable=1.0)
-    users = {b: [i for i, g in enumerate(schedule.groups) if b in _buffers(program, g)]
-             for b in temps if b not in barred}
+    users = {b: users_of(program, schedule, b) for b in temps if b not in barred}
 
     def legal(of: Schedule, parts: int) -> list[str]:
         found = [opened_touch(program, of, target, g) for g in of.groups]
@@ -63,10 +62,6 @@ def _in_order(program: Program, g: Group) -> Group:
         return g
     order = [a.name for a in anchor.axes if a.name in g.parallel]
     return replace(g, parallel=tuple(order))
-
-
-def _buffers(program: Program, g: Group) -> set[str]:
-    return {b for c in g.computes for b in program.producer[c].inputs} | set(g.outputs)
 
 
 def _paying(program: Program, schedule: Schedule, target: Target, users: Mapping[str, list[int]],
