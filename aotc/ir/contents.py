@@ -116,6 +116,8 @@ def symbols(e: Expr) -> Iterator[Sym]:
 
 def for_all(values: Sequence[V]) -> V:
     """The first of values that differ in the ranges of symbols only, right for all of them."""
+    if len(values) == 1:
+        return values[0]
     found = [dict.fromkeys(s for e in expressions(v) for s in symbols(e)) for v in values]
     if all(f == found[0] for f in found):
         return values[0]

@@ -58,6 +58,19 @@ class Scope:
         return Scope(self.names | dict(names.items()), self.facts + tuple(facts), self.tables,
                      self.checks)
 
+    def about(self, *found: Expr) -> dict[Expr, How]:
+        """The names in expressions and those that these stand for, as this binds them."""
+        used: set[Expr] = set()
+        todo = [x for e in found for x in leaves(e)]
+        while todo:
+            x = todo.pop()
+            if x in self.names and x not in used:
+                used.add(x)
+                kind, *how = self.names[x]
+                todo += [y for e in (how[0].values() if kind == "before" else how)
+                         for y in leaves(e)]
+        return {x: how for x, how in self.names.items() if x in used}
+
     def how(self, leaf: Expr) -> How:
         """How a name or a datum is bound; ("",) for what data decides, and symbols."""
         if isinstance(leaf, Load) and leaf.buffer in self.tables:

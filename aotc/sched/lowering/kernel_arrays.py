@@ -8,7 +8,7 @@ from aotc.ir.block_statements import Digits, Owned, Product
 from aotc.ir.expr import Const, Expr, compare
 from aotc.ir.kernel.plan_kernels import Kernel
 from aotc.ir.read_boxes import Facts, conditions, guarded_loads
-from aotc.ir.simplify import proves, simplify
+from aotc.ir.simplify import proves, simplify, upper
 from aotc.ir.statements import TILE, Body, Box, For, If, Let, Prefetch, Put, Range, Stmt
 from aotc.ir.tile_statements import Expand, Pack, Point, RowTable, Tile, Vector
 from aotc.oracle.points import How
@@ -45,13 +45,31 @@ def has_indices(array: ArrayOf, offset: Expr | None, scope: Scope, facts: Facts,
     if offset is None:
         return False
     for e, n in zip(array.index(offset)[1:], array.inner):
+        if _runs_past(e, n, scope):
+            return False
         for gap in (e, simplify(n - 1 - e)):
-            key = gap, scope, facts
-            if key not in proved:
-                proved[key] = proves(compare("ge", gap, 0)) or never_negative(gap, scope, facts)
-            if not proved[key]:
+            if gap not in proved:
+                proved[gap] = proves(compare("ge", gap, 0))
+            if not proved[gap] and not _in_scope(gap, scope, facts, proved):
                 return False
     return True
+
+
+def _runs_past(e: Expr, n: int, scope: Scope) -> bool:
+    """True for the axis of a loop that no bound of its end keeps below ``n``: it counts through
+    several dimensions, and a proof that it does not would be long and in vain."""
+    kind, *ends = scope.how(e)
+    last = upper(ends[1]) if kind == "range" else 0
+    return last is None or last >= n
+
+
+def _in_scope(gap: Expr, scope: Scope, facts: Facts, proved: dict[object, bool]) -> bool:
+    """``never_negative``, asked once for all places whose names are bound alike."""
+    names = scope.about(gap, *facts)
+    key = gap, tuple(names.items()), facts
+    if key not in proved:
+        proved[key] = never_negative(gap, Scope(names), facts)
+    return proved[key]
 
 
 def _places(value: object, scope: Scope, facts: Facts) -> Iterator[tuple[str, _Place]]:
