@@ -56,11 +56,11 @@ def has_indices(array: ArrayOf, offset: Expr | None, scope: Scope, facts: Facts,
 
 
 def _runs_past(e: Expr, n: int, scope: Scope) -> bool:
-    """True for the axis of a loop that no bound of its end keeps below ``n``: it counts through
-    several dimensions, and a proof that it does not would be long and in vain."""
+    """True for the axis of a loop whose end may be twice ``n``, as far as single bounds tell: it
+    counts through several dimensions, and a proof that it does not would be long and in vain."""
     kind, *ends = scope.how(e)
     last = upper(ends[1]) if kind == "range" else 0
-    return last is None or last >= n
+    return last is None or last >= 2 * n
 
 
 def _in_scope(gap: Expr, scope: Scope, facts: Facts, proved: dict[object, bool]) -> bool:
