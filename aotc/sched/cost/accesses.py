@@ -124,7 +124,8 @@ def vector_cost(program: Program, target: Target, s: Stage, row: KernelRow, choi
     """The Extra of a stage whose ``row`` has its lanes along the axis that ``loops`` say."""
     lane = next(a for a in s.axes + s.raxes if a.name == choice.lanes)
 
-    def apart(buffer, index, steps=target.lane_steps):
+    def apart(buffer: str, index: Shape,
+              steps: Collection[int] = target.lane_steps) -> bool:
         return _apart(program, layouts, lane, buffer, index, steps)
 
     tuning = target.tuning

@@ -10,8 +10,9 @@ from aotc.ir.expr import Axis, Const, Load, axes_of
 from aotc.ir.numbers.narrow import SHORT
 from aotc.ir.simplify import same
 from aotc.sched.model.size import estimate
-from aotc.sched.model.stages import Stage
-from aotc.sched.rows.settled_choices import Settled
+from aotc.sched.model.stages import Output, Stage
+from aotc.sched.rows.settled_choices import Settled, Wanted
+from aotc.target.tuning import Tuning
 
 
 def lane_score(c: Settled, s: Stage, axis: Axis, loads: Sequence[Load]) -> float:
@@ -52,7 +53,7 @@ def lane_score(c: Settled, s: Stage, axis: Axis, loads: Sequence[Load]) -> float
     return score
 
 
-def _stored_as_wanted(tuning, wanted, output, axis):
+def _stored_as_wanted(tuning: Tuning, wanted: Wanted, output: Output, axis: Axis) -> float:
     """Score of lanes along ``axis`` where a contraction will have the output laid out for it."""
     _, inner, rows = wanted
     own = {d for d, i in enumerate(output.index) if axis in axes_of(i)}
@@ -61,7 +62,7 @@ def _stored_as_wanted(tuning, wanted, output, axis):
     return tuning.lane_stored if own <= set(inner) else -tuning.lane_across
 
 
-def _flat_extent(c, s, axis):
+def _flat_extent(c: Settled, s: Stage, axis: Axis) -> int:
     """Trip count of the axis once lowering has merged it with the outer axes that every access
     walks contiguously (maps only)."""
     n = estimate(axis.extent)

@@ -51,7 +51,7 @@ def is_held(program: Program, e: Expr, dtype: str) -> bool:
     if isinstance(e, Where):
         return is_held(program, e.a, dtype) and is_held(program, e.b, dtype)
     if isinstance(e, Const):
-        return e.value == 0
+        return bool(e.value == 0)
     return isinstance(e, Load) and e.dtype == "f32" and _is_held_buffer(program, e.buffer, dtype)
 
 

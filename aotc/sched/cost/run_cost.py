@@ -1,6 +1,6 @@
 """What a group costs whose work items run along an axis in steps, with stages that slide."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from aotc.sched.cost.group_cost import Aligned, Cost, Free, Steps, group_cost
@@ -47,11 +47,12 @@ def steps_cost(model: GroupModel, machine: Machine, outer: Sequence[Widths], til
         again * (-(-extent // step) - 1) * model.tiles(item)))
 
 
-def _read_again(model, room, tile, axis, live, free):
+def _read_again(model: GroupModel, room: float, tile: Widths, axis: int, live: int,
+                free: Collection[str]) -> int:
     """Bytes that every step reads like the one before (weights), if what holds a work item has no
     ``room`` for them beside what is live; 0 if they stay there."""
     boxes = model.boxes(tile), model.boxes(tile[:axis] + (2 * tile[axis],) + tile[axis + 1:])
-    sizes = {}
+    sizes: dict[str, int] = {}
     for s, (one, _), (two, _) in zip(model.stages, *boxes):
         for a in s.reads:
             if a.buffer not in model.scratch and a.buffer not in free:
@@ -95,7 +96,7 @@ def sliding(model: GroupModel, tile: Widths, axis: int) -> Sliding | None:
         if found else None
 
 
-def _live(model, tile, boxes, slide):
+def _live(model: GroupModel, tile: Widths, boxes: Boxes, slide: Collection[int]) -> int:
     """Bytes live at once in a step: what slides is there all the time."""
     always = {w.buffer for i in slide for w in model.stages[i].writes}
     live = [(n, 0, len(boxes)) if b in always else (n, lo, hi)

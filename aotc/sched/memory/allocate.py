@@ -4,22 +4,24 @@ Static shapes: greedy by size, lowest offset that no live neighbour occupies, in
 Symbolic shapes: slots (``slots.py``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import repeat
 
-from aotc.ir.access import layout_from_json, linearise, offset_of
-from aotc.ir.expr import Const, Expr, loads, maximum
+from aotc.ir.access import layout_from_json, offset_of
+from aotc.ir.expr import Axis, Const, Expr, Shape, loads, maximum
 from aotc.ir.program import Program, static_shape
 from aotc.ir.read_boxes import proves_le
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import same, simplify
-from aotc.sched.memory.slots import Lifetime, colour
-from aotc.sched.model.boxes import stage_boxes, tile_anchor
-from aotc.sched.model.stages import group_stages
+from aotc.sched.memory.slots import Classes, Lifetime, colour
+from aotc.sched.model.boxes import Box, Ends, stage_boxes, tile_anchor
+from aotc.sched.model.stages import Stage, group_stages
 from aotc.sched.model.stored_sizes import ALIGN, buffer_bytes, store_strides
 
 ATTEMPTS = 24  # to place what sticks out earlier, per order
+# boxes of the stages in one work item, and the anchor's ends of the axes that are cut
+ItemBoxes = tuple[dict[str, Box], list[Ends]]
 
 
 def liveness(program: Program, groups: Sequence[Group]) -> dict[str, Lifetime]:
@@ -87,7 +89,7 @@ def in_place(program: Program, schedule: Schedule, group: Group, live: Mapping[s
     return pairs
 
 
-def _item_boxes(program, group, stages):
+def _item_boxes(program: Program, group: Group, stages: Sequence[Stage]) -> ItemBoxes:
     """(boxes of the stages in one work item, the anchor's ends of the axes that are cut)."""
     anchor = next(s for s in stages if group.anchor in s.computes)
     tile = tile_anchor(anchor, group)
@@ -95,29 +97,31 @@ def _item_boxes(program, group, stages):
     return stage_boxes(program, group, stages, tile)[0], cut
 
 
-def _own_rows(stages, boxes, buffer):
+def _own_rows(stages: Sequence[Stage], boxes: ItemBoxes, buffer: str) -> bool:
     """True if every axis that is cut into work items cuts a dimension of ``buffer`` into the same
     parts for all stages that read it: then no work item reads what another writes."""
-    boxes, cut = boxes
-    loads = [(n, boxes[s.name]) for s in stages for n in s.loads() if n.buffer == buffer]
+    inside, cut = boxes
+    loads = [(n, inside[s.name]) for s in stages for n in s.loads() if n.buffer == buffer]
     rank = len(loads[0][0].index)
     return all(any(all(_same_part(n.index[d], box, ends) for n, box in loads)
                    for d in range(rank)) for ends in cut)
 
 
-def _same_part(index, box, ends):
-    return index in box and all(same(x, y) for x, y in zip(box[index], ends))
+def _same_part(index: Expr, box: Box, ends: Ends) -> bool:
+    return isinstance(index, Axis) and index in box and all(
+        same(x, y) for x, y in zip(box[index], ends))
 
 
-def _of_the_same_part(program, schedule, stage, dying, boxes, live):
+def _of_the_same_part(program: Program, schedule: Schedule, stage: tuple[Stage, Sequence[Stage]],
+                      dying: Set[str], boxes: Mapping[str, Box], live: Classes) -> dict[str, str]:
     """{output of a stage: one of ``dying``, of which the stages before it read in every work item
     just what it writes in this one}.  stage: (stage, those before it)."""
     s, before = stage
-    pairs = {}
+    pairs: dict[str, str] = {}
     for o in s.outputs if dying else ():
-        if o.buffer not in live or not all(i in boxes[s.name] for i in o.index):
+        part = [boxes[s.name][i] for i in o.index if isinstance(i, Axis) and i in boxes[s.name]]
+        if o.buffer not in live or len(part) < len(o.index):
             continue
-        part = [boxes[s.name][i] for i in o.index]
         for b in sorted(dying - set(pairs.values())):
             loads = [(n, boxes[r.name]) for r in before for n in r.loads() if n.buffer == b]
             if _same_place(program, schedule, b, o.buffer) and all(
@@ -128,23 +132,25 @@ def _of_the_same_part(program, schedule, stage, dying, boxes, live):
     return pairs
 
 
-def _same_place(program, schedule, a, b):
+def _same_place(program: Program, schedule: Schedule, a: str, b: str) -> bool:
     """True if the elements of both buffers, of one type, lie at the same offsets."""
     return (program.dtype(a) == program.dtype(b) and program.shape(a) == program.shape(b)
             and schedule.layouts.get(a) == schedule.layouts.get(b))
 
 
-def _overwritten(program, schedule, s, dying, live):
+def _overwritten(program: Program, schedule: Schedule, s: Stage, dying: Set[str],
+                 live: Classes) -> dict[str, str]:
     """{output of a stage: input of it among ``dying`` that it may overwrite}."""
-    def place(buffer):
-        layout = layout_from_json(schedule.layouts.get(buffer))
-        return lambda idx: offset_of(idx, program.shape(buffer), layout)
+    def place(buffer: str, index: Shape) -> Expr:
+        return offset_of(index, program.shape(buffer), layout_from_json(
+            schedule.layouts.get(buffer)))
 
-    pairs, in_fold = {}, {n.buffer for n in loads(s.body)} if s.fold != "none" else set()
+    pairs: dict[str, str] = {}
+    in_fold = {n.buffer for n in loads(s.body)} if s.fold != "none" else set()
     for i, o in enumerate(s.outputs):
         if o.buffer not in live:
             continue
-        at = place(o.buffer)(o.index)
+        at = place(o.buffer, o.index)
         # outputs are stored one after the other: a later one must not read what is gone by then
         later = {n.buffer for x in s.outputs[i + 1:] for n in loads(x.value)}
         for b in dict.fromkeys(n.buffer for n in s.loads()):
@@ -153,8 +159,7 @@ def _overwritten(program, schedule, s, dying, live):
             if program.dtype(b) != program.dtype(o.buffer) or not same(
                     buffer_bytes(program, schedule, b), buffer_bytes(program, schedule, o.buffer)):
                 continue
-            uses = [linearise(n, place).index[0] for x in s.outputs for n in loads(x.value)
-                    if n.buffer == b]
+            uses = [place(b, n.index) for x in s.outputs for n in loads(x.value) if n.buffer == b]
             if all(same(u, at) for u in uses):
                 pairs[o.buffer] = b
                 break
@@ -186,17 +191,22 @@ def allocate(program: Program, schedule: Schedule) -> dict[str, Slot]:
         b: replace(x, slot=x.slot + more) for b, x in settled.items()}
 
 
-def _best_fit(program, schedule, classes):
+def _best_fit(program: Program, schedule: Schedule, classes: Classes) -> dict[str, Slot]:
     """Offsets in one slot.  Which order of placing is best differs from model to model: several are
     tried, then those that stick out at the top are placed earlier, as long as that helps."""
-    size = {b: buffer_bytes(program, schedule, b).value for b in classes}
+    size = {}
+    for b in classes:
+        n = buffer_bytes(program, schedule, b)
+        assert isinstance(n, Const), n  # of buffers of fixed shapes
+        size[b] = int(n.value)
     orders = [sorted(classes, key=key) for key in (
         lambda b: (-size[b], classes[b], b), lambda b: (classes[b], b),
         lambda b: (classes[b][0] - classes[b][1], -size[b], b),
         lambda b: (-size[b] * (classes[b][1] - classes[b][0] + 1), b))]
     peak = max((sum(size[b] for b, (first, last) in classes.items() if first <= i <= last)
                 for i, _ in classes.values()), default=0)
-    best, end = None, 0
+    best: dict[str, int] | None = None
+    end = 0
     for order in orders:
         for _ in range(ATTEMPTS):
             placed = _place(order, size, classes)
@@ -209,12 +219,13 @@ def _best_fit(program, schedule, classes):
             if order[:len(high)] == high:
                 break
             order = high + [b for b in order if b not in high]
+    assert best is not None  # there are orders
     return {b: Slot(0, at) for b, at in best.items()}
 
 
-def _place(order, size, classes):
+def _place(order: Sequence[str], size: Mapping[str, int], classes: Classes) -> dict[str, int]:
     """{buffer: offset}: each in the smallest gap between those placed before that live with it."""
-    placed = {}
+    placed: dict[str, int] = {}
     for b in order:
         first, last = classes[b]
         busy = sorted((placed[o], placed[o] + size[o]) for o in placed
@@ -247,9 +258,9 @@ def slot_sizes(program: Program, schedule: Schedule) -> tuple[Expr, ...]:
     return tuple(_largest(ends.get(i, (Const(0),))) for i in range(max(ends, default=-1) + 1))
 
 
-def _largest(sizes):
+def _largest(sizes: Iterable[Expr]) -> Expr:
     """The maximum as an expression; those that another is proved to cover are left out."""
-    kept = []
+    kept: list[Expr] = []
     for size in sizes:
         if any(proves_le(size, other) for other in kept):
             continue

@@ -18,10 +18,10 @@ from aotc.ir.schedule import Group
 from aotc.ir.simplify import simplify, upper
 from aotc.sched.model.boxes import Dims, stage_boxes, tile_anchor
 from aotc.sched.model.size import estimate, reach
-from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stages import Stage, group_stages
 from aotc.sched.model.stored_sizes import ALIGN
 from aotc.sched.model.tilegraph import best_fit
-from aotc.target.base import Target
+from aotc.target.base import Machine, Target
 
 
 def rounded(size: int) -> int:
@@ -64,7 +64,7 @@ def bounded_tile(program: Program, target: Target, group: Group, room: float,
 
     grains: {axis: extent of a step}; whole: axes that are not cut further.
     """
-    def fits(tile):
+    def fits(tile: dict[str, int]) -> bool:
         try:
             cut = replace(group, tile=tile, parallel=tuple(tile))
             return scratch_bytes(program, cut, likely=not managed) <= room
@@ -94,13 +94,13 @@ def bounded_tile(program: Program, target: Target, group: Group, room: float,
     return {a: tile[a] for a, n in extents.items() if tile.get(a, n) < n}
 
 
-def _dynamic(program, group):
+def _dynamic(program: Program, group: Group) -> bool:
     """True if a tensor that the group makes has an extent that is not known."""
     return any(not isinstance(n, Const) for c in group.computes
                for o in program.producer[c].outs for n in program.shape(o))
 
 
-def _points(machine, anchor, tile):
+def _points(machine: Machine, anchor: Stage, tile: Mapping[str, int]) -> int:
     """Points of a work item; at most, where scratch is no cache but must fit."""
     return prod(tile.get(a.name) or (upper(a.extent) if machine.managed else None)
                 or estimate(a.extent) for a in anchor.axes)

@@ -20,7 +20,7 @@ def panel_layout(index: Shape, lane: Axis, reduction: Axes, k: Axis, nr: int,
         primitives.append(Pad(n, 0, padded - shape[n]))
     primitives.append(Split(n, (padded // nr, nr)))
 
-    def after(d):
+    def after(d: int) -> int:
         return d if d <= n else d + 1
 
     taps = [after(dim[r]) for r in reduction if r != k and r in dim]

@@ -1,11 +1,16 @@
 """Stages of Winograd forms: which there are, what they read, and where their lanes run."""
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Axis, Load
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.passes.winograd import stages_of
 from aotc.sched.model.stages import group_stages
+
+T = TypeVar("T")
 
 
 def transform_lanes(program: Program) -> dict[str, Axis]:
@@ -20,7 +25,7 @@ def transform_lanes(program: Program) -> dict[str, Axis]:
     return out
 
 
-def _whole(name, found):
+def _whole(name: str, found: Sequence[T]) -> T:
     """The one item of ``found``.  ScheduleError if a layout has taken a form's channels apart."""
     if not found:
         raise ScheduleError(f"rewrites: the Winograd form at {name} needs its channels in one "
