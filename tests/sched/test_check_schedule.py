@@ -91,6 +91,8 @@ EDITS = {
                "b 'direct' needs unit stride along j"),
     "split": (edited("a", split={"a": {"i": 8}}), "split of a: 'i' by 8; choose k and a positive"),
     "split of no stage": (edited("a", split={"b": {"k": 8}}), "split of 'b', which is no stage"),
+    "split of a nest": (edited("a", ukernel={"a": "loops"}, loops={"a": dict.fromkeys(SAID)},
+                               split={"a": {"k": 8}}), "split of a: sums run in slices where a"),
     "reuse": (edited("a", reuse={"a": "keep"}), "reuse 'keep' of a; choose recompute or slide"),
     "slide": (edited("a", reuse={"a": "slide"}), "a cannot slide, its work items make no steps"),
     "run": (edited("a", run={"k": 8}), "run k/8; choose a tiled axis"),

@@ -2,25 +2,27 @@
 read, and what is said of its loops."""
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import is_unit, layout_from_json, offset_of, stride, volume
-from aotc.ir.category import endless, zero_filled
-from aotc.ir.expr import Const, Load, axes_of
+from aotc.ir.category import Axes, endless, zero_filled
+from aotc.ir.expr import Axis, Const, Expr, Load, Shape, axes_of
 from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.program import LibCall, Program
 from aotc.ir.schedule import ITEM_FIELDS, Group, Schedule
 from aotc.ir.simplify import same, simplify, upper
-from aotc.ir.stage_choice import REUSE
+from aotc.ir.stage_choice import REUSE, StageChoice
 from aotc.sched.accelerator.kernels import copy_faults, unit_faults
 from aotc.sched.check.choices import choices_of, value_faults
 from aotc.sched.check.dot_faults import dot_faults
 from aotc.sched.check.item_faults import item_faults
 from aotc.sched.check.slice_faults import slice_faults
-from aotc.sched.model.boxes import starts_at_multiple, tile_anchor
+from aotc.sched.model.boxes import Box, Tile, starts_at_multiple, tile_anchor
 from aotc.sched.model.digit_stage import digit_axes, loop_box, loop_stage
 from aotc.sched.model.slide import step_boxes
 from aotc.sched.model.stages import (
+    Stage,
     factors_for,
     find_call,
     group_stages,
@@ -33,6 +35,7 @@ from aotc.sched.model.tilegraph import connect_levels
 from aotc.sched.rows.panels import panel_base
 from aotc.sched.rows.transforms import find_transform
 from aotc.target.base import Target
+from aotc.target.kernel_rows import NestRow, ProductRow
 
 
 def check_group(program: Program, schedule: Schedule, target: Target, g: Group) -> list[str]:
@@ -83,7 +86,8 @@ def check_group(program: Program, schedule: Schedule, target: Target, g: Group) 
     return faults
 
 
-def _checked(program, schedule, target, g, s, box):
+def _checked(program: Program, schedule: Schedule, target: Target, g: Group, s: Stage,
+             box: Box) -> list[str]:
     """``_stage``, done once for stages without faults that are computed alike."""
     known = target_memo(program, target)
     key = "legal", s, g.choice(s.name), str([
@@ -96,7 +100,7 @@ def _checked(program, schedule, target, g, s, box):
     return []
 
 
-def _call(program, g):
+def _call(program: Program, g: Group) -> list[str]:
     """A library call or a region: it stores all it makes, and there is nothing to choose."""
     call = find_call(program, g)
     if call is None:
@@ -109,7 +113,7 @@ def _call(program, g):
     return faults + [f"group {g.name}: {field} of the {what}; remove it" for field in said]
 
 
-def _threads(target, g):
+def _threads(target: Target, g: Group) -> list[str]:
     """Threads of a work item: as many as have lanes or times that, enough for every micro-kernel; 0
     on a machine whose work items are one thread's."""
     most, lanes = target.machine.threads_max, target.lanes
@@ -123,7 +127,7 @@ def _threads(target, g):
     return [f"group {g.name}: threads {g.threads}; choose a multiple of {lanes} in {least}..{most}"]
 
 
-def _edges(program, levels, g):
+def _edges(program: Program, levels: Sequence[str], g: Group) -> list[str]:
     """Every buffer that flows inside the group has a level, and no other."""
     made = {o for c in g.computes for o in program.producer[c].outs}
     read = {b: c for c in g.computes for b in program.producer[c].inputs if b in made}
@@ -133,7 +137,7 @@ def _edges(program, levels, g):
                      + (", ".join(read) or "none") for b in g.connect if b not in read]
 
 
-def _stage_names(g, stages):
+def _stage_names(g: Group, stages: Sequence[str]) -> list[str]:
     """Fields that are keyed by stage name a stage; what is not lowered is refused."""
     faults = [f"group {g.name}: {table} of {s!r}, which is no stage; stages: {', '.join(stages)}"
               for s, c in g.choices.items() if s not in stages
@@ -142,7 +146,7 @@ def _stage_names(g, stages):
                      for s, how in g.reuses.items() if how not in REUSE]
 
 
-def _stored(g, s, box, tile):
+def _stored(g: Group, s: Stage, box: Box, tile: Tile) -> list[str]:
     """A stage before the anchor that stores: its boxes must part its points, each in one tile."""
     left = {t: b for t, b in tile.box.items() if b[0] != Const(0)}
     for a in s.axes:
@@ -151,9 +155,10 @@ def _stored(g, s, box, tile):
         mine = next((t for t, (x, y) in left.items() if same(lo, x) and same(last, y)
                      and same(t.extent, a.extent)), None)
         whole = same(lo, Const(0)) and same(last, simplify(a.extent - 1))
-        if mine is None and not whole:
+        if mine is not None:
+            del left[mine]
+        elif not whole:
             break
-        left.pop(mine, None)
     else:
         if not left:
             return []
@@ -163,7 +168,8 @@ def _stored(g, s, box, tile):
             "those axes whole"]
 
 
-def _stage(program, schedule, target, g, s, box):
+def _stage(program: Program, schedule: Schedule, target: Target, g: Group, s: Stage,
+           box: Box) -> list[str]:
     where = f"group {g.name}, stage {s.name}"
     rows = {u.name: u for u in target.ukernels}
     kind = stage_category(s)
@@ -183,20 +189,21 @@ def _stage(program, schedule, target, g, s, box):
     faults += slice_faults(target, g, s, factors_for(s, choice.lanes), row)
     if row.category == "loops":
         return faults
-    if row.category == "contraction":
+    if isinstance(row, ProductRow) and row.category == "contraction":
         return faults + _contraction(program, schedule, g, s, box, row, choice, where)
-    if row.category == "dot":
+    if isinstance(row, ProductRow):
         faults += dot_faults(program, schedule, s, row, choice, where)
         lane = next((a for a in s.axes if a.name == choice.lanes), None)
         return faults + ([] if lane is None else _whole_panels(g, box, lane, row, where))
-    if row.category == "transform" and choice.lanes not in (free := [
+    if row.category == "transform" and transform is not None and choice.lanes not in (free := [
             a.name for a in s.axes if a.name not in transform.blocks]):
         return faults + [f"{where}: lanes {choice.lanes or None!r}; choose from {', '.join(free)}"]
+    assert isinstance(row, NestRow), row.name  # all others are of products
     wrong = _digits(s, box, choice, where)
     return faults + (wrong or _nest(loop_stage(s, choice), choice, row, where))
 
 
-def _digits(s, box, choice, where):
+def _digits(s: Stage, box: Box, choice: StageChoice, where: str) -> list[str]:
     """Faults of an axis whose digits the loops of a map run over."""
     known = digit_axes(s)
     if choice.digits and choice.digits not in known:
@@ -209,7 +216,7 @@ def _digits(s, box, choice, where):
     return []
 
 
-def _nest(s, choice, row, where):
+def _nest(s: Stage, choice: StageChoice, row: NestRow, where: str) -> list[str]:
     """A vector loop nest: computed in f32, a lane axis, perhaps another axis to block."""
     name = row.name
     names = [a.name for a in s.axes + s.raxes]
@@ -228,7 +235,7 @@ def _nest(s, choice, row, where):
     return []
 
 
-def _whole_panels(g, box, lane, row, where):
+def _whole_panels(g: Group, box: Box, lane: Axis, row: ProductRow, where: str) -> list[str]:
     nr = row.tile.nr
     if starts_at_multiple(g, box[lane][0], nr):
         return []
@@ -236,15 +243,17 @@ def _whole_panels(g, box, lane, row, where):
             f"(or whole) for the panels of {row.name}"]
 
 
-def _whole_weights(program, schedule, f, base, nr):
+def _whole_weights(program: Program, schedule: Schedule, weights: Load, k: Axes, base: Expr,
+                   nr: int) -> bool:
     """True if the last panel that begins at ``base`` (see ``panel_base``) is stored whole: an axis
-    of one column looks like a panel of any width."""
-    end = upper(base + volume([r.extent for r in f.k]) * nr)
-    size = simplify(physical_elements(program, schedule, f.b.buffer))
+    of one column looks like a panel of any width.  k: axes of the sum."""
+    end = upper(base + volume([r.extent for r in k]) * nr)
+    size = simplify(physical_elements(program, schedule, weights.buffer))
     return end is not None and isinstance(size, Const) and end <= size.value
 
 
-def _contraction(program, schedule, g, s, box, row, choice, where):
+def _contraction(program: Program, schedule: Schedule, g: Group, s: Stage, box: Box,
+                 row: ProductRow, choice: StageChoice, where: str) -> list[str]:
     f = factors_for(s, choice.lanes)
     if f is None:
         return [f"{where}: lanes {choice.lanes or None!r} belongs to one factor only in no "
@@ -257,7 +266,7 @@ def _contraction(program, schedule, g, s, box, row, choice, where):
     if k is None:
         return [f"{where}: k {choice.k or None!r}; choose from {', '.join(r.name for r in f.k)}"]
 
-    def place(buffer):
+    def place(buffer: str) -> Callable[[Shape], Expr]:
         layout = layout_from_json(schedule.layouts.get(buffer))
         return lambda index: offset_of(index, program.shape(buffer), layout)
 
@@ -276,9 +285,9 @@ def _contraction(program, schedule, g, s, box, row, choice, where):
         faults.append(f"{where}: a {choice.a or None!r}; choose rows or packed")
     nr, taps = row.tile.nr, tuple(r for r in f.k if r != k)
     if choice.b == "panel":
-        base = panel_base(place(f.b.buffer), f.b.index, lane, k, taps, nr) \
-            if isinstance(f.b, Load) and f.b.buffer in program.consts else None
-        if base is None or not _whole_weights(program, schedule, f, base, nr):
+        b = f.b if isinstance(f.b, Load) and f.b.buffer in program.consts else None
+        base = None if b is None else panel_base(place(b.buffer), b.index, lane, k, taps, nr)
+        if b is None or base is None or not _whole_weights(program, schedule, b, f.k, base, nr):
             faults.append(f"{where}: b 'panel' needs a constant laid out in panels of {nr}; "
                           "use direct or packed")
         faults += _whole_panels(g, box, lane, row, where)

@@ -64,7 +64,7 @@ def check_kernels(program: Program, schedule: Schedule, target: Target) -> list[
     return faults
 
 
-def _regions(program, schedule, target):
+def _regions(program: Program, schedule: Schedule, target: Target) -> list[str]:
     """Every body of every region has a Schedule without faults."""
     found = {s.name: s for s in program.steps if isinstance(s, (Loop, Branch))}
     faults = [f"regions: no region {name!r}; the program has {', '.join(found) or 'none'}"
@@ -87,8 +87,10 @@ def _regions(program, schedule, target):
     return faults
 
 
-def _coverage(program, schedule):
-    faults, seen, stored = [], {}, set(program.inputs) | set(program.consts)
+def _coverage(program: Program, schedule: Schedule) -> list[str]:
+    faults: list[str] = []
+    seen: dict[str, str] = {}
+    stored = set(program.inputs) | set(program.consts)
     names = {s.outs[0] for s in program.steps}
     group_names = [g.name for g in schedule.groups]
     faults += [f"group {n}: name used twice" for n, k in Counter(group_names).items() if k > 1]
@@ -156,7 +158,7 @@ def layout_faults(program: Program, schedule: Schedule) -> list[str]:
     return faults
 
 
-def _buffers(program, schedule):
+def _buffers(program: Program, schedule: Schedule) -> list[str]:
     """Every stored temp has a place and no two live at once overlap."""
     live = lives(program, schedule)
     faults = [f"buffers: {b} has no slot; remove the whole buffers field to have it planned"

@@ -3,23 +3,25 @@
 Nothing is decided here; the text repeats the deciders' own measures for a finished Schedule.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from aotc.ir.category import zero_filled
-from aotc.ir.expr import Const, axes_of, show
+from aotc.ir.expr import Axis, Const, axes_of, show
 from aotc.ir.numbers.narrow import is_lane_value
-from aotc.ir.program import Branch, Loop, Program
-from aotc.ir.schedule import Schedule
+from aotc.ir.program import Branch, LibCall, Loop, Program
+from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import simplify
+from aotc.ir.stage_choice import StageChoice
 from aotc.ir.tile_statements import dot_step
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.cost.product_rows import waste_of
 from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.model.boxes import tile_anchor
 from aotc.sched.model.size import estimate, estimate_volume
-from aotc.sched.model.stages import factors_for, find_call, group_stages, stage_category
+from aotc.sched.model.stages import Stage, factors_for, find_call, group_stages, stage_category
 from aotc.sched.model.work import group_flops
 from aotc.target.base import Target
+from aotc.target.kernel_rows import ProductRow
 
 _A_MODE = {"rows": "read in place through row pointers (unit stride along {k})",
            "packed": "packed tile by tile in the slab ({why})"}
@@ -58,12 +60,13 @@ def _region(step: Loop | Branch, schedules: Sequence[Schedule], target: Target,
     return rows
 
 
-def _group(program, target, g):
+def _group(program: Program, target: Target, g: Group) -> list[str]:
     stages = group_stages(program, g)
     nodes = dict.fromkeys(n for c in g.computes for n in program.producer[c].origin)
     lines = [f"{', '.join(g.outputs)} from {', '.join(nodes) or 'no node of the model'}"]
-    if not stages:
-        return lines + [f"library call: {program.producer[g.anchor].kernel}, no tensor expression"]
+    call = find_call(program, g)
+    if isinstance(call, LibCall):
+        return lines + [f"library call: {call.kernel}, no tensor expression"]
     anchor = next(s for s in stages if g.anchor in s.computes)
     tile = tile_anchor(anchor, g)
     cut = ", ".join(f"{a}/{n}" for a, n in (g.tile | g.run).items()) or "whole"
@@ -83,7 +86,7 @@ def _group(program, target, g):
     return lines + ([f"why: {g.why}"] if g.why else [])
 
 
-def _stage(g, target, s):
+def _stage(g: Group, target: Target, s: Stage) -> list[str]:
     kind, row, choice = stage_category(s), g.choices[s.name].row, g.choice(s.name)
     sums = ", ".join(f"{r.name}={show(r.extent)}" for r in s.raxes)
     lines = [f"stage {s.name}: {row}, {kind}: {_CATEGORY[kind].format(r=sums)}"]
@@ -108,7 +111,7 @@ def _stage(g, target, s):
     return lines + [f"  lanes over {choice.lanes or '-'}: most unit-stride accesses"]
 
 
-def _why_scalar(s):
+def _why_scalar(s: Stage) -> str:
     if s.body.dtype != "f32" and s.fold != "none" or not all(
             is_lane_value(o.value) for o in s.outputs):
         return "it computes with other types than f32"
@@ -117,8 +120,9 @@ def _why_scalar(s):
     return "no axis is worth lanes, or the schedule says so"
 
 
-def _contraction(target, s, row, choice):
+def _contraction(target: Target, s: Stage, row: ProductRow, choice: StageChoice) -> list[str]:
     f = factors_for(s, choice.lanes)
+    assert f is not None, s.name  # so its row says
     lane = next(a for a in f.n if a.name == choice.lanes)
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     others = [u for u in target.rows("contraction") if u.serves(m)
@@ -145,5 +149,5 @@ def _contraction(target, s, row, choice):
         if idle else [])
 
 
-def _names(axes):
+def _names(axes: Iterable[Axis]) -> str:
     return ", ".join(a.name for a in axes) or "-"

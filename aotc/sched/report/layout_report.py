@@ -8,22 +8,24 @@ producer does it while it is at it).  Constants are converted at compile time (`
 tile by tile; nothing of it is stored.  Nothing is decided here.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from aotc.ir.access import is_unit, layout_from_json, offset_of, stride
-from aotc.ir.category import is_zero
+from aotc.ir.category import Axes, is_zero
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const, Load, Where, axes_of, loads
+from aotc.ir.expr import Axis, Const, Expr, Load, Shape, Where, axes_of, loads
 from aotc.ir.program import Compute, Program
-from aotc.ir.schedule import Schedule
+from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import simplify
+from aotc.ir.stage_choice import StageChoice
 from aotc.passes.layout_rule import RULE
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.judge.judge import Judge
 from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.size import estimate, estimate_volume
-from aotc.sched.model.stages import factors_for, group_stages
+from aotc.sched.model.stages import Output, Stage, factors_for, group_stages
 from aotc.sched.model.stored_sizes import physical_elements
 from aotc.target.base import Target
 
@@ -82,7 +84,7 @@ class Report:
 class _View:
     """The rewritten Program under its Schedule, with what every kernel reads and writes."""
 
-    def __init__(self, program, schedule, target):
+    def __init__(self, program: Program, schedule: Schedule, target: Target) -> None:
         self.original, self.schedule, self.target = program, schedule, target
         self.program = apply_rewrites(program, schedule.rewrites)
         names = kernel_names(self.program, schedule.groups)
@@ -92,18 +94,18 @@ class _View:
         self.saved = {b for g in schedule.groups for b in g.outputs}
         self.judge = Judge(self.program, target)
 
-    def offset(self, buffer, index):
+    def offset(self, buffer: str, index: Shape) -> Expr:
         layout = layout_from_json(self.schedule.layouts.get(buffer))
         return offset_of(index, self.program.shape(buffer), layout)
 
-    def bytes(self, buffer):
+    def bytes(self, buffer: str) -> int:
         return estimate(physical_elements(self.program, self.schedule, buffer)) * DTYPES[
             self.program.dtype(buffer)].size
 
-    def in_memory(self, buffer):
+    def in_memory(self, buffer: str) -> bool:
         return buffer in self.saved or self.program.buffers[buffer].role in ("input", "const")
 
-    def at(self, *buffers):
+    def at(self, *buffers: str) -> str:
         roles = {self.program.buffers[b].role for b in buffers}
         return "input" if "input" in roles else "output" if "output" in roles else "between"
 
@@ -135,7 +137,7 @@ def layout_text(v: _View, buffer: str) -> str:
     return layout.text(names) or "-"
 
 
-def _names(program, buffer):
+def _names(program: Program, buffer: str) -> list[str]:
     """Names of a buffer's dimensions: the loops of its producer, else plain loops of a reader."""
     step = program.producer.get(buffer)
     rank = len(program.shape(buffer))
@@ -149,7 +151,7 @@ def _names(program, buffer):
     return [f"d{d}" for d in range(rank)]
 
 
-def _why(v, buffer):
+def _why(v: _View, buffer: str) -> tuple[str, ...]:
     """What the kernels at a tensor gain from its order, in words."""
     role = v.program.buffers[buffer].role
     out = ["the caller's memory"] if role in ("input", "output") else []
@@ -167,9 +169,11 @@ def _why(v, buffer):
     return tuple(dict.fromkeys(out)) or ("nothing asks for another order",)
 
 
-def _reader(v, name, s, load, choice, lane):
-    if choice.b == "panel" and load in loads(factors_for(s, lane.name).b):
-        return [f"{name} reads panels along {lane.name}"]
+def _reader(v: _View, name: str, s: Stage, load: Load, choice: StageChoice,
+            lane: Axis | None) -> list[str]:
+    f = factors_for(s, choice.lanes) if choice.b == "panel" else None
+    if f is not None and load in loads(f.b):
+        return [f"{name} reads panels along {choice.lanes}"]
     k = next((r for r in s.raxes if r.name == choice.k), None)
     if k is not None and choice.a == "rows" and is_unit(v.offset(load.buffer, load.index), k):
         return [f"{name} reads its rows in place along {k.name}"]
@@ -180,7 +184,7 @@ def _reader(v, name, s, load, choice, lane):
 
 # ---------------------------------------------------------------- conversions
 
-def _offline(v, used):
+def _offline(v: _View, used: Iterable[str]) -> Iterator[Conversion]:
     """Constants that are stored in another order than the model has them."""
     for b in used:
         layout = layout_from_json(v.schedule.layouts.get(b))
@@ -188,12 +192,13 @@ def _offline(v, used):
             yield Conversion("-", "offline", "between", b, b, v.bytes(b), 0.0)
 
 
-def _conversions(v, name, g, s):
+def _conversions(v: _View, name: str, g: Group, s: Stage) -> Iterator[Conversion]:
     choice, machine = g.choice(s.name), v.target.machine
     near = machine.outside(machine.registers).bandwidth
     packed = [x for x, how in (("a", choice.a), ("b", choice.b)) if how == "packed"]
     if packed:
         f = factors_for(s, choice.lanes)
+        assert f is not None, s.name  # operands are of products
         for operand in packed:
             e = f.a if operand == "a" else f.b
             size = 4 * estimate_volume(x.extent for x in axes_of(e))
@@ -216,14 +221,14 @@ def _conversions(v, name, g, s):
                                  size + v.bytes(o.buffer), v.judge.priced(g).seconds)
 
 
-def _copied(e):
+def _copied(e: Expr) -> Load | None:
     """The Load that a value is, behind a guard or not; None if it computes."""
     if isinstance(e, Where) and (is_zero(e.b) or isinstance(e.b, Const)):
         e = e.a
     return e if isinstance(e, Load) else None
 
 
-def _turns(v, s, load, output):
+def _turns(v: _View, s: Stage, load: Load, output: Output) -> bool:
     """True if a Load of a tensor in memory, one element per point, runs along another axis than
     the output does: both have a unit-stride axis, and neither axis has unit stride in both."""
     if not v.in_memory(load.buffer) or load.buffer in v.program.consts:
@@ -236,7 +241,7 @@ def _turns(v, s, load, output):
         there, inner)
 
 
-def _innermost(offset, axes):
+def _innermost(offset: Expr, axes: Axes) -> Axis | None:
     """The axis of unit stride (extent above 1), None if there is none."""
     found = [a for a in axes if estimate(a.extent) > 1 and (
         step := stride(offset, a)) is not None and simplify(step) == Const(1)]
