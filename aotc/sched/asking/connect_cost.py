@@ -44,9 +44,9 @@ def connect_by_cost(program: Program, target: Target, beam: int = BEAM,
     return numbered(map(judge.finished, ordered(program, states[0].all_groups())))
 
 
-def _edges(program, start):
+def _edges(program: Program, start: Partition) -> tuple[tuple[str, str], ...]:
     """(producer, consumer) pairs of the first compute's names, in order of production."""
-    seen = {}
+    seen: dict[tuple[str, str], None] = {}
     for g in ordered(program, start.all_groups()):
         for o in g.outputs:
             for s in program.consumers.get(o, ()):

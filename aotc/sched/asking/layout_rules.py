@@ -15,12 +15,12 @@ either way is asked of the one cost: blocks between windows whose other ends are
 both go across.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from aotc.ir.category import category, factor_pairs
-from aotc.ir.expr import Axis, Const, Load, axes_of
+from aotc.ir.expr import Axis, Const, Expr, Load, axes_of
 from aotc.ir.layout import Layout
-from aotc.ir.program import Compute, Rewrite
+from aotc.ir.program import Compute, Program, Rewrite, Step
 from aotc.ir.simplify import linear_in
 from aotc.passes.layout_rule import layout_rewrite
 from aotc.sched.choose.layout_choices import blocked, channels_last
@@ -30,6 +30,9 @@ from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import contraction_factors
 from aotc.sched.rows.settled_choices import called_buffers
 from aotc.sched.rows.winograd_stages import transform_lanes
+from aotc.target.base import Target
+
+Use = tuple[str, int]  # kind, channel dimension of a tensor
 
 
 def settle_layouts(near: Neighbourhoods, free: Collection[str] = frozenset()) -> dict[str, Layout]:
@@ -64,7 +67,7 @@ def split_settled(layouts: Mapping[str, Layout]) -> tuple[tuple[Rewrite, ...], d
     return tuple(layout_rewrite(b, x) for b, x in layouts.items() if b not in plain), plain
 
 
-def _agreed(program, target, members, must):
+def _agreed(program: Program, target: Target, members: Sequence[str], must: bool) -> Layout | None:
     """The layout on which everything around a class of tensors agrees; None if it does not.  A
     product next to a window is no case of agreement: of blocks its sum would be cut into as many
     taps.  must: what makes and reads them goes with the channels of a product."""
@@ -81,7 +84,7 @@ def _agreed(program, target, members, must):
     return None
 
 
-def _uses(program, target, buffer):
+def _uses(program: Program, target: Target, buffer: str) -> Iterator[Use]:
     """(kind, channel dimension) of everything that makes or reads a tensor, except elementwise."""
     step = program.producer.get(buffer)
     if step is not None and not elementwise_inputs(program, step):
@@ -89,14 +92,14 @@ def _uses(program, target, buffer):
     elif isinstance(step, Compute):
         yield from _turned(program, target, step)
     for s in program.consumers.get(buffer, ()):
-        if buffer in elementwise_inputs(program, s):
+        if not isinstance(s, Compute) or buffer in elementwise_inputs(program, s):
             continue
-        for n in s.loads if isinstance(s, Compute) else ():
+        for n in s.loads:
             if n.buffer == buffer:
                 yield _read(program, target, s, n)
 
 
-def _turned(program, target, step):
+def _turned(program: Program, target: Target, step: Compute) -> Iterator[Use]:
     """Uses of what an elementwise step reads at its own points in another order, a tensor whose
     maker then stores this one: those of the maker."""
     for n in step.loads:
@@ -108,7 +111,7 @@ def _turned(program, target, step):
             yield kind, step.axes.index(n.index[d])
 
 
-def _made(program, target, step):
+def _made(program: Program, target: Target, step: Step) -> Iterator[Use]:
     """Uses of a producer for its output; of what it moves or reshapes, those of the source."""
     if not isinstance(step, Compute):
         yield "other", 0
@@ -117,13 +120,13 @@ def _made(program, target, step):
         source = program.producer.get(step.body.buffer)
         for kind, d in (_made(program, target, source) if source is not None else ()):
             found = axes_of(step.body.index[d]) & set(step.axes)
-            yield (kind, step.axes.index(*found)) if len(found) == 1 else ("other", 0)
+            yield (kind, step.axes.index(next(iter(found)))) if len(found) == 1 else ("other", 0)
         return
     kind, channel = _use(program, target, step)
     yield (kind, step.axes.index(channel)) if channel in step.axes else ("other", 0)
 
 
-def _read(program, target, step, load):
+def _read(program: Program, target: Target, step: Compute, load: Load) -> Use:
     """The use of a reader for one of its operands."""
     kind, channel = _use(program, target, step)
     if kind == "other":
@@ -136,12 +139,12 @@ def _read(program, target, step, load):
     return (kind, dims[0]) if dims else ("other", 0)
 
 
-def _slides(step, index):
+def _slides(step: Compute, index: Expr) -> bool:
     """True for ``stride * output + tap``: a window, not a choice among channels."""
     return bool(axes_of(index) & set(step.axes)) and not _in_groups(step, index)
 
 
-def _in_groups(step, index):
+def _in_groups(step: Compute, index: Expr) -> bool:
     """True for ``group * size + channel`` with as many channels as the groups are apart: every
     element counts once."""
     own, taps = axes_of(index) & set(step.axes), axes_of(index) & set(step.raxes)
@@ -151,7 +154,7 @@ def _in_groups(step, index):
     return parts is not None and parts[0] == size != Const(1)
 
 
-def _use(program, target, step):
+def _use(program: Program, target: Target, step: Compute) -> tuple[str, Axis | None]:
     """(kind, channel axis of the output) of a compute."""
     transformed = transform_lanes(program).get(step.outs[0])
     if transformed is not None:

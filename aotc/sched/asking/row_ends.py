@@ -72,7 +72,7 @@ def _decided(inside: Sequence[Program], target: Target, g: Group,
 
 def _too_little(gain: float, size: float) -> bool:
     """True if a share of the time does not pay for so many times the size."""
-    return 1 / (1 - gain) * size ** -ALPHA < 1
+    return bool(1 / (1 - gain) * size ** -ALPHA < 1)
 
 
 def _gains(inside: Sequence[Program], target: Target, g: Group,

@@ -2,12 +2,13 @@
 asked of the one cost, over the kernels that it and the convolution as it is make; nothing is
 measured, so the choice is the same on every machine."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
+from aotc.ir.dtypes import Array
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.program import Compute, Program, Rewrite, static_shape
 from aotc.ir.schedule import PRECISION
@@ -58,7 +59,7 @@ class _Gain:
     bytes: int
 
     @property
-    def worth(self):
+    def worth(self) -> float:
         return self.seconds / max(1, self.bytes)
 
 
@@ -86,7 +87,7 @@ def choose_winograd(near: Neighbourhoods, winograd: str | int = "auto",
         if conv.data.buffer == b)) + forms
 
 
-def _is_tame(program, conv):
+def _is_tame(program: Program, conv: Convolution) -> bool:
     """True for a convolution whose data may be taken for finite and of one order of magnitude: the
     model has computed it by sums over several elements, and no constant on the way from those shows
     that magnitudes differ much between channels.  A form mixes all elements of a tile: an infinity
@@ -108,7 +109,7 @@ def _is_tame(program, conv):
     return not any(_spread(program.consts[c]) > SPAN for c in consts)
 
 
-def _spread(array):
+def _spread(array: Array) -> float:
     """The largest of an f32 constant's magnitudes along any one of its dimensions, by the one in
     the middle; zeros do not count."""
     if array.dtype != np.float32 or not array.ndim:
@@ -122,15 +123,15 @@ def _spread(array):
     return most
 
 
-def _convolutions(program):
+def _convolutions(program: Program) -> list[Convolution]:
     found = (find_convolution(program, s) for s in program.steps if isinstance(s, Compute))
     return [conv for conv in found if conv is not None]
 
 
-def _copies(program):
+def _copies(program: Program) -> dict[str, Rewrite]:
     """{input: rewrite}: inputs of the model that hold the many channels of a convolution apart in
     memory, and the copy that has them side by side."""
-    found = {}
+    found: dict[str, Rewrite] = {}
     for conv in _convolutions(program):
         b, index = conv.data.buffer, conv.data.index
         if not _channels_inside(program, conv) and conv.channel in index and (
@@ -142,10 +143,11 @@ def _copies(program):
     return found
 
 
-def _forms(near, winograd, rounded):
+def _forms(near: Neighbourhoods, winograd: str | int,
+           rounded: Iterable[Rewrite]) -> tuple[Rewrite, ...]:
     """The forms alone.  rounded: rewrites of direct products."""
     program, auto = near.program, winograd == "auto"
-    most = max(TILES) if auto else winograd
+    most = max(TILES) if isinstance(winograd, str) else winograd
     weights = sum(a.nbytes for a in program.consts.values())
     direct: dict[str, tuple[Rewrite, ...]] = {}
     for r in rounded:
@@ -160,11 +162,12 @@ def _forms(near, winograd, rounded):
                  if s.outs[0] in taken)
 
 
-def _within(options, left):
+def _within(options: Sequence[Sequence[Candidate]], left: float) -> dict[str, dict[str, int]]:
     """{compute: tile}: forms for as many layers as ``left`` bytes allow.  Every step takes the form
     that saves most time per byte over what its layer has by then, so that small forms everywhere
     come before a large one that uses up the memory."""
-    at, taken = [-1] * len(options), {}
+    at = [-1] * len(options)
+    taken: dict[str, dict[str, int]] = {}
     while True:
         steps = [(c.over(x[at[i]] if at[i] >= 0 else None), -i, k) for i, x in enumerate(options)
                  for k, c in enumerate(x) if k > at[i]]
@@ -176,13 +179,13 @@ def _within(options, left):
         taken[options[-i][k].compute] = options[-i][k].tile
 
 
-def _channels_inside(program, conv):
+def _channels_inside(program: Program, conv: Convolution) -> bool:
     """False where the channels of the caller's own tensor lie apart in memory."""
     last = conv.data.index[-1] == conv.channel
     return last or program.buffers[conv.data.buffer].role != "input"
 
 
-def _tiles(conv, most, check_error):
+def _tiles(conv: Convolution, most: int, check_error: bool) -> Iterator[dict[str, int]]:
     """Tiles of the forms that there are and that are exact enough, smallest first."""
     windows = list(conv.windows.values())[-SLIDING:]
     for m in TILES:
@@ -191,7 +194,8 @@ def _tiles(conv, most, check_error):
             yield {w.out.name: m for w in windows}
 
 
-def _candidates(near, conv, tiles, rounded):
+def _candidates(near: Neighbourhoods, conv: Convolution, tiles: Iterable[dict[str, int]],
+                rounded: tuple[Rewrite, ...]) -> list[Candidate]:
     """Forms that pay, each faster than the one before it.  rounded: rewrites of the convolution if
     it gets none."""
     target, name, out = near.target, conv.compute.out, []
@@ -230,21 +234,21 @@ def exact_enough(conv: Convolution, windows: Sequence[Window], m: int) -> bool:
     return form <= max(ERROR_FACTOR * direct, ERROR_SHARE)
 
 
-def _summed(conv):
+def _summed(conv: Convolution) -> int:
     return estimate_volume(r.extent for r in conv.compute.raxes)
 
 
-def _rows(conv, windows, m):
+def _rows(conv: Convolution, windows: Sequence[Window], m: int) -> int:
     """Rows of a form's products: its tiles, and points along the axes that no window slides on."""
     sliding = {w.out for w in windows}
     return prod(-(-estimate(w.out.extent) // m) for w in windows) * estimate_volume(
         a.extent for a in conv.compute.axes if a not in sliding and a != conv.columns)
 
 
-def _least_scratch(target, conv, windows, m):
+def _least_scratch(target: Target, conv: Convolution, windows: Sequence[Window], m: int) -> int:
     """Bytes of the transformed input and the products of a form's smallest work item: one row of
     tiles as long as it may become, one panel of columns."""
-    points = prod(m + w.tap.extent.value - 1 for w in windows)
+    points = prod(m + static_extent(w.tap) - 1 for w in windows)
     tiles = prod(-(-(upper(w.out.extent) or 1 << 62) // m) for w in windows[1:])
     row = pick_row(target, _rows(conv, windows, m), estimate(conv.columns.extent))
     return 4 * points * tiles * (estimate(conv.channel.extent) + row.tile.nr)

@@ -6,7 +6,7 @@ between it and stored lumps or inputs.  Cones overlap; what two of them hold is 
 A cone becomes one kernel, tile by tile, its intermediate tiles in the worker's slab.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -18,14 +18,14 @@ from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import upper
 from aotc.sched.cost.decided import usual_product
-from aotc.sched.cost.group_cost import Aligned, group_cost
+from aotc.sched.cost.group_cost import Aligned, Free, group_cost
 from aotc.sched.judge.judge import Judge
 from aotc.sched.memory.scratch import rounded
 from aotc.sched.model.stages import Stage, find_call, group_stages
 from aotc.sched.model.tile_model import GroupModel
 from aotc.sched.model.tilegraph import best_fit
 from aotc.sched.model.widths import group_model
-from aotc.target.base import Target
+from aotc.target.base import Machine, Target
 
 Cone = frozenset[int]  # numbers of lumps
 MAX_STAGES = 96  # of one kernel: bounds generated code and deciding time
@@ -114,7 +114,7 @@ class Cones:
                 return best
             best = better
 
-    def _tilings(self, sink, cone):
+    def _tilings(self, sink: int, cone: Cone) -> tuple[Tiling, ...]:
         group = self.lumps[sink].group
         calls = [u for u in cone if find_call(self.program, self.lumps[u].group) is not None]
         if len(cone) == 1:
@@ -129,7 +129,7 @@ class Cones:
         kernel = self._kernel(sink, cone)
         return kernel.path() if len(kernel.model.stages) <= MAX_STAGES else ()
 
-    def _kernel(self, sink, cone):
+    def _kernel(self, sink: int, cone: Cone) -> "_Kernel":
         """The cone's stages as one kernel: edges between lumps leave the stages as they are."""
         parts = [self._part(u) for u in sorted(cone)]
         own = self._part(sink)
@@ -145,13 +145,13 @@ class Cones:
         aligned = tuple(replace(r, stage=i) for i, r in enumerate(rows) if r is not None)
         return _Kernel(self.target.machine, self.judge.free, model, aligned, own.anchor)
 
-    def _part(self, lump):
+    def _part(self, lump: int) -> "_Part":
         if lump not in self.parts:
             self.parts[lump] = _part(self.program, self.target, self.lumps[lump].group)
         return self.parts[lump]
 
 
-def _lumps(program, groups):
+def _lumps(program: Program, groups: Sequence[Group]) -> tuple[Lump, ...]:
     owner = {o: i for i, g in enumerate(groups) for c in g.computes
              for o in program.producer[c].outs}
     called = {b for s in program.steps if not isinstance(s, Compute) for b in s.inputs}
@@ -166,7 +166,7 @@ def _lumps(program, groups):
     return tuple(out)
 
 
-def _bytes(program, name):
+def _bytes(program: Program, name: str) -> int:
     """Bytes of a stored temp for the largest extents, its layout aside."""
     n = upper(volume(program.shape(name)))
     if n is None:
@@ -185,7 +185,7 @@ class _Part:
     anchor: Stage
 
 
-def _part(program, target, group):
+def _part(program: Program, target: Target, group: Group) -> _Part:
     model, stages = group_model(program, group, tuning=target.tuning), group_stages(program, group)
     rows = tuple(usual_product(program, target, n, s) for n, s in enumerate(stages))
     return _Part(model, rows, stages[model.anchor])
@@ -194,7 +194,8 @@ def _part(program, target, group):
 class _Kernel:
     """Stages as numbers: scratch and seconds of any tile of the anchor."""
 
-    def __init__(self, machine, free, model, aligned, anchor):
+    def __init__(self, machine: Machine, free: Free, model: GroupModel,
+                 aligned: tuple[Aligned, ...], anchor: Stage) -> None:
         self.machine, self.free, self.model, self.aligned = machine, free, model, aligned
         lane = [a.lane for a in aligned if a.stage == model.anchor] or (
             [len(anchor.axes) - 1] if len(anchor.axes) > 1 and anchor.fold == "none" else [])
@@ -203,11 +204,13 @@ class _Kernel:
         # scratch of a dynamic axis has a bound only where the axis is tiled
         self.named = {a.name for a in anchor.axes if not isinstance(a.extent, Const)}
 
-    def tiling(self, tile):
+    def tiling(self, tile: Mapping[str, int]) -> Tiling:
         """Tiling of {axis: extent}."""
         item = self.model.variables(tile)
         boxes = self.model.boxes(item)
-        size, first, last = {}, {}, {}
+        size: dict[str, int] = {}
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
         for i, (s, (whole, _)) in enumerate(zip(self.model.stages, boxes)):
             for a in s.reads + s.writes:
                 if a.buffer in self.model.scratch:
@@ -221,7 +224,7 @@ class _Kernel:
                             if n < self.extents.get(a, n + 1) or a in self.named),
                       slab, cost.seconds)
 
-    def path(self):
+    def path(self) -> tuple[Tiling, ...]:
         """Tilings from the whole output down to single elements: each halves the axis that saves
         most scratch for the time it adds, until nothing but the halo is left."""
         tile = dict(self.extents)
@@ -234,7 +237,7 @@ class _Kernel:
             out.append(best)
         return tuple(out)
 
-    def steps(self, tile):
+    def steps(self, tile: dict[str, int]) -> Iterator[dict[str, int]]:
         """Tiles near a tile: one axis longer or shorter, or one longer and another shorter."""
         full = self.extents | tile
         moves = {a: _neighbours(n, self.extents[a]) for a, n in full.items()}
@@ -246,7 +249,7 @@ class _Kernel:
                         yield from (full | {a: n, b: m} for m in ms if m < full[b])
 
 
-def _neighbours(n, extent):
+def _neighbours(n: int, extent: int) -> list[int]:
     """Extents to try beside ``n``: the nearest rungs below and above it."""
     rungs = sorted({min(f << i, extent) for f in FINE for i in range(extent.bit_length())}
                    | {extent})

@@ -10,7 +10,7 @@ everything stored, and from nothing stored that need not be, lumps are dropped o
 until the arena fits, then as long as that takes predicted time off.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -28,6 +28,7 @@ from aotc.sched.decide import decide
 from aotc.sched.limit.arena import ArenaLimit, arena_need
 from aotc.sched.limit.arena_cones import Cone, Cones
 from aotc.sched.memory.scratch import scratch_bytes
+from aotc.sched.memory.slots import Lifetime
 from aotc.sched.model.tilegraph import merged, ordered
 from aotc.sched.precision.levels import Levels
 from aotc.sched.writing.choose_writing import choose_writing
@@ -114,16 +115,16 @@ class Search:
             if found is not None:
                 yield found
 
-    def _at_peak(self, state, live, lump):
+    def _at_peak(self, state: State, live: Mapping[int, Lifetime], lump: int) -> bool:
         first, last = live[lump]
         return any(first <= k <= last and self._missed(state, live, k) for k in state.stored)
 
-    def _missed(self, state, live, step):
+    def _missed(self, state: State, live: Mapping[int, Lifetime], step: int) -> bool:
         lumps = self.cones.lumps
         held = sum(lumps[u].bytes for u, (lo, hi) in live.items() if lo <= step <= hi)
         return held + self.workers * self.cones.least(step, state.cones[step]) > self.limit
 
-    def _live(self, stored, cones):
+    def _live(self, stored: Cone, cones: Mapping[int, Cone]) -> dict[int, Lifetime]:
         """{stored lump: (first, last) lump during whose kernel it lives}."""
         live = {i: (i, i) for i in stored}
         for sink in sorted(stored):
@@ -131,7 +132,7 @@ class Search:
                 live[u] = live[u][0], max(live[u][1], sink)
         return live
 
-    def _state(self, stored):
+    def _state(self, stored: Cone) -> State | None:
         cones = {i: self.cones.cone(i, stored) for i in stored}
         if not all(self.cones.tilings(i, c) and self.cones.least(i, c) <= self.cones.room
                    for i, c in cones.items()):
@@ -188,17 +189,17 @@ def _within(program: Program, target: Target, limit: ArenaLimit, how: str,
         f"is {least // KIB}K ({least} bytes), without a limit it takes {need}"])
 
 
-def _lower(kib):
+def _lower(kib: int) -> list[int]:
     """Limits in KiB to try below one that works, largest first."""
     return [n for n in dict.fromkeys(int(kib * f) for f in LOWER) if n]
 
 
-def _workers(target, limit):
+def _workers(target: Target, limit: ArenaLimit) -> int:
     """How many slabs the arena holds: none where scratch is a memory of its own."""
     return 0 if target.machine.threads else limit.workers
 
 
-def _need(program, schedule, target, workers):
+def _need(program: Program, schedule: Schedule, target: Target, workers: int) -> int:
     stored, slabs = arena_need(apply_rewrites(program, schedule.rewrites), schedule, target)
     return stored + workers * max(slabs, default=0)
 
@@ -257,10 +258,10 @@ class Planner:
                 tries = _lower(high)
         return high * KIB, schedule
 
-    def _kib(self, schedule):
+    def _kib(self, schedule: Schedule) -> int:
         return -(-_need(self.program, schedule, self.target, self.workers) // KIB)
 
-    def _finished(self, state, limit):
+    def _finished(self, state: State, limit: int) -> tuple[int, Schedule | None]:
         """(0, Schedule of a State), or (bytes it is over the limit, None); 0 bytes where a kernel
         is refused, which the next search avoids."""
         alone = {c for sink, cone in state.cones.items() if len(cone) == 1
@@ -305,20 +306,22 @@ class Planner:
         return schedule, [sink for sink, g in zip(sorted(state.cones), groups)
                           if len(state.cones[sink]) > 1 and g.computes not in legal]
 
-    def _groups(self, state):
+    def _groups(self, state: State) -> tuple[Rewrites, tuple[Group, ...]]:
         """(rewrites, groups in call order): each kernel with a copy of what an earlier one already
         computes for itself."""
         cones, program, rewrites = self.cones, self.cones.program, list(self.rewrites)
-        versions, named = {}, []  # versions: {claimed compute: itself and its twins}
+        versions: dict[str, list[str]] = {}  # {claimed compute: itself and its twins}
+        named: list[tuple[int, dict[str, str]]] = []
         for sink in sorted(state.cones):
-            cone, twins = state.cones[sink], {}
+            cone, twins = state.cones[sink], dict[str, str]()
             members = [c for u in sorted(cone) for c in cones.lumps[u].group.computes]
             for c in reversed(members):
                 if c not in versions:
                     continue
-                source, readers = _source(program, versions[c], [twins.get(m, m) for m in members])
-                if source is None or faults_of(program, source, {"readers": readers}):
+                found = _source(program, versions[c], [twins.get(m, m) for m in members])
+                if found is None or faults_of(program, found[0], {"readers": found[1]}):
                     raise _Tangled(sink)
+                source, readers = found
                 names = twin_names(program, source)
                 rewrites.append(("recompute", source, {"readers": readers}))
                 program = rewrite_readers(program, source, {"readers": readers})
@@ -331,7 +334,8 @@ class Planner:
         return tuple(rewrites), tuple(self._group(program, state, sink, twins, i)
                                       for i, (sink, twins) in enumerate(named))
 
-    def _group(self, program, state, sink, twins, number):
+    def _group(self, program: Program, state: State, sink: int, twins: Mapping[str, str],
+               number: int) -> Group:
         """One kernel of the final Program, with its tile."""
         lumps, cone = self.cones.lumps, state.cones[sink]
         parts = [_renamed(lumps[u].group, twins) for u in sorted(cone)]
@@ -352,7 +356,7 @@ class Planner:
                                f"{slab} bytes of scratch, about {found.seconds * 1e3:.3g} ms")
 
 
-def _scratch(program, group):
+def _scratch(program: Program, group: Group) -> int:
     """Bytes of scratch of a group; 0 if its boxes cannot be formed, which ``check_group``
     explains."""
     try:
@@ -366,21 +370,22 @@ class _Tangled(Exception):
     leave an earlier kernel a copy that nobody reads."""
 
 
-def _source(program, versions, members):
+def _source(program: Program, versions: Sequence[str],
+            members: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
     """(the compute among ``versions`` that members read, those members): a twin reads what its
-    original read, which may be a twin itself.  (None, ()) if they read several versions."""
-    found = {}
+    original read, which may be a twin itself.  None if they read several versions."""
+    found: dict[str, tuple[str, ...]] = {}
     for v in versions:
         made = set(program.producer[v].outs)
         readers = tuple(r for r in members if made.intersection(program.producer[r].inputs))
         if readers:
             found[v] = readers
-    return next(iter(found.items())) if len(found) == 1 else (None, ())
+    return next(iter(found.items())) if len(found) == 1 else None
 
 
-def _renamed(group, twins):
+def _renamed(group: Group, twins: Mapping[str, str]) -> Group:
     """A group that computes twins instead of the originals."""
-    def here(names):
+    def here(names: Iterable[str]) -> tuple[str, ...]:
         return tuple(twins.get(n, n) for n in names)
 
     return replace(group, computes=here(group.computes), outputs=here(group.outputs),
