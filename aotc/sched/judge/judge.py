@@ -5,13 +5,13 @@ connected.  Nothing is looked up by name: what can be a kernel is what ``group_s
 reads and ``check_schedule`` accept.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order
-from aotc.ir.expr import Load, rewrite, show
+from aotc.ir.expr import Expr, Load, rewrite, show
 from aotc.ir.layout import Layout
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import REGISTER, Group, Schedule
@@ -19,23 +19,32 @@ from aotc.passes.winograd import staged
 from aotc.sched.accelerator.kernels import fitted_tile, with_in_place
 from aotc.sched.choose.across import lanes_across
 from aotc.sched.choose.connect import connect
-from aotc.sched.choose.gensor import Budget, Space, construct, grown
+from aotc.sched.choose.gensor import Budget, Construction, Space, construct, grown
 from aotc.sched.choose.loops import choose_loops
-from aotc.sched.choose.runs import NamedRun, best_run, with_run
+from aotc.sched.choose.runs import NamedRun, Run, best_run, with_run
 from aotc.sched.choose.slices import streamed_fold
 from aotc.sched.choose.tile import choose_threads
 from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.decided import decided_cost, usual_product
-from aotc.sched.cost.group_cost import Cost, group_cost, pressure_seconds, resident
+from aotc.sched.cost.group_cost import Aligned, Cost, group_cost, pressure_seconds, resident
 from aotc.sched.judge.written import saying, written_seconds
 from aotc.sched.memory.scratch import bounded_tile
 from aotc.sched.model.size import estimate
-from aotc.sched.model.stages import contraction_factors, find_call, group_stages, merge_stages
+from aotc.sched.model.stages import (
+    Stage,
+    contraction_factors,
+    find_call,
+    group_stages,
+    merge_stages,
+)
+from aotc.sched.model.tile_model import GroupModel, Widths
 from aotc.sched.model.tilegraph import merged
 from aotc.sched.model.widths import group_model
 from aotc.sched.writing.choose_writing import kernel_faults
 from aotc.target.base import Target
+
+Fixed = dict[str, Widths]  # axes of an anchor, or sums of stages -> the extents to try
 
 MAX_STAGES = 64  # of one group: bounds generated code and deciding time
 
@@ -103,7 +112,7 @@ class Judge:
             self.pairs[pair] = a, b, self._merge(a, b)
         return self.pairs[pair][2]
 
-    def _merge(self, a, b):
+    def _merge(self, a: Group, b: Group) -> tuple[Group, float] | None:
         key = self.signature(a), self.signature(b), self._between(a, b)
         if key in self.refused:
             return None
@@ -140,7 +149,7 @@ class Judge:
             self.program, self.target, saying(group, given),
             {b: x.to_json() for b, x in layouts.items()}))
 
-    def _between(self, a, b):
+    def _between(self, a: Group, b: Group) -> tuple[tuple[int, ...], ...]:
         """How ``b`` reads ``a``: positions of the buffers among what ``a`` makes."""
         made = {o: i for i, o in enumerate(o for c in a.computes
                                            for o in self.program.producer[c].outs)}
@@ -164,12 +173,14 @@ class Judge:
             self.signatures[id(group)] = group, self.number(self._signed(group))
         return self.signatures[id(group)][1]
 
-    def _signed(self, group):
-        number, out = {}, []
+    def _signed(self, group: Group) -> Hashable:
+        number: dict[str, int] = {}
+        out = []
         inside, outputs = set(group.computes), set(group.outputs)
         for c in group.computes:
             step = self.program.producer[c]
-            places = []
+            assert isinstance(step, Compute), c  # all others are in no group that is merged
+            places: list[Hashable] = []
             for b in step.inputs:
                 if b in number:
                     places.append(number[b])
@@ -185,7 +196,7 @@ class Judge:
                 for o in step.outs), c == group.anchor))
         return tuple(out)
 
-    def _kind(self, buffer):
+    def _kind(self, buffer: str) -> int:
         """The number of what matters of a buffer by itself."""
         if buffer not in self.kinds:
             b = self.program.buffers[buffer]
@@ -194,7 +205,7 @@ class Judge:
                 tuple(buffer in f for f in self.free), self.orders.get(buffer)))
         return self.kinds[buffer]
 
-    def _text(self, step):
+    def _text(self, step: Compute) -> int:
         """The number of a compute's text with its buffers numbered."""
         if step.outs not in self.texts:
             number = {b: f"${i}" for i, b in enumerate(step.inputs)}
@@ -204,7 +215,7 @@ class Judge:
                 tuple((a.name, show(a.extent)) for a in step.raxes)))
         return self.texts[step.outs]
 
-    def _judged(self, group):
+    def _judged(self, group: Group) -> Verdict:
         try:
             stages = group_stages(self.program, group)
             if len(stages) > MAX_STAGES:
@@ -220,7 +231,8 @@ class Judge:
         except ScheduleError as err:
             return Verdict(False, why=str(err))
 
-    def _costed(self, group, layouts, stages, model):
+    def _costed(self, group: Group, layouts: Mapping[str, Layout], stages: Sequence[Stage],
+                model: GroupModel) -> Verdict:
         machine = self.target.machine
         fixed, grains, aligned = self._shape(stages, model)
         several = len(stages) > 1
@@ -229,7 +241,7 @@ class Judge:
         if several:
             fixed |= lanes_across(self.program, self.target, group, stages[model.anchor], layouts)
 
-        def constructed(fixed):
+        def constructed(fixed: Fixed) -> Construction:
             return construct(model, machine, Budget(walked), depth=machine.depth,
                              fixed=fixed, grains=grains, strict=several, aligned=aligned,
                              free=self.free)
@@ -247,14 +259,15 @@ class Judge:
             return plain
         outer = found.state.tiles[:-1]
 
-        def bounded(verdict):
+        def bounded(verdict: Verdict) -> Verdict:
             return self._bounded(group, model, verdict, grains, fixed, aligned, outer)
 
-        def along(run):
+        def along(run: Run) -> Verdict:
             return replace(self._verdict(model, run.tile, run.cost),
                            run=((run.axis, run.extent), run.slide))
 
-        def fits(run):  # a tile for the largest extents; managed scratch has it cut afterwards
+        def fits(run: Run) -> bool:
+            """A tile for the largest extents; managed scratch has it cut afterwards."""
             return machine.managed or run.cost.seconds >= cost.seconds or bounded(along(run)).legal
         run = None if machine.threads else best_run(
             model, machine, (*outer, tile), aligned, self.free, grains, fits)
@@ -264,7 +277,9 @@ class Judge:
                 return replace(result, states=found.states)
         return Verdict(False, why="check_schedule refuses it")
 
-    def _bounded(self, group, model, verdict, grains, whole, aligned, outer):
+    def _bounded(self, group: Group, model: GroupModel, verdict: Verdict, grains: Mapping[str, int],
+                 whole: Collection[str], aligned: Sequence[Aligned],
+                 outer: Sequence[Widths]) -> Verdict:
         """The Verdict with a tile whose scratch fits its level whatever the dimensions are, at
         what that one costs: small tiles may compute much again."""
         memory = self.target.machine.near
@@ -276,7 +291,7 @@ class Judge:
         if lanes and not self.target.machine.managed:
             # whole vectors, and the columns that products before the anchor compute together
             nr = max((a.nr for a in aligned), default=self.target.lanes)
-            grains = grains | {lanes: max(grains.get(lanes, 1), nr)}
+            grains = {**grains, lanes: max(grains.get(lanes, 1), nr)}
         if self.target.machine.on_copies:
             tile = fitted_tile(model, self.target.machine, given, whole)
         else:
@@ -291,13 +306,14 @@ class Judge:
         cost = group_cost(model, self.target.machine, tiles, 1, aligned, self.free)
         return replace(self._verdict(model, item, cost), tile=tuple(tile.items()))
 
-    def _verdict(self, model, tile, cost):
+    def _verdict(self, model: GroupModel, tile: Widths, cost: Cost) -> Verdict:
         named = tuple((a, t) for a, t, n in zip(model.axes[:model.rank], tile, model.extents)
                       if t < n)
         return Verdict(True, cost.seconds, named, self._level(model, tile),
                        cost.levels[0][2], str(cost))
 
-    def _evened(self, model, found, grains, aligned):
+    def _evened(self, model: GroupModel, found: Construction, grains: Mapping[str, int],
+                aligned: Sequence[Aligned]) -> tuple[Widths, Cost]:
         """(tile of a work item, Cost): the constructed one, or cut into as many nearly equal ones
         where that is predicted to be faster."""
         *outer, tile = found.state.tiles
@@ -311,7 +327,8 @@ class Judge:
                     best, cost = new, found_cost
         return best, cost
 
-    def _lengthened(self, model, found, tile, cost, fixed, aligned):
+    def _lengthened(self, model: GroupModel, found: Construction, tile: Widths, cost: Cost,
+                    fixed: Collection[str], aligned: Sequence[Aligned]) -> tuple[Widths, Cost]:
         """(tile, Cost) of as many points that takes no longer by the model and lies in fewer pages:
         what a CPU fetches ahead and translates ends with them."""
         *outer, _ = found.state.tiles
@@ -320,11 +337,10 @@ class Judge:
         free = [i for i in range(model.rank) if model.axes[i] not in fixed]
         for a, b in permutations(free, 2):
             n = model.extents[a]
-            new = list(tile)
-            new[a], new[b] = n, tile[a] * tile[b] // n
-            if tile[a] == n or new[b] * n != tile[a] * tile[b]:
+            part = tile[a] * tile[b] // n
+            if tile[a] == n or part * n != tile[a] * tile[b]:
                 continue
-            new = tuple(new)
+            new = tuple(n if i == a else part if i == b else t for i, t in enumerate(tile))
             there = group_cost(model, self.target.machine, (*(tuple(map(max, t, new))
                                for t in outer), new), found.state.vthreads, aligned, self.free)
             moved = model.traffic(new, unit=page)
@@ -332,29 +348,32 @@ class Judge:
                 best, cost, pages = new, there, moved
         return best, cost
 
-    def _level(self, model, tile):
+    def _level(self, model: GroupModel, tile: Widths) -> str:
         """The fastest memory whose usable part holds all scratch of a work item."""
         live = sum(n for b, n, _, _ in model.lifetimes(tile) if b in model.scratch)
         machine = self.target.machine
         return next((x.name for x in machine.homes if live <= x.capacity * x.usable),
                     machine.scratch)
 
-    def _shape(self, stages, model):
+    def _shape(self, stages: Sequence[Stage],
+               model: GroupModel) -> tuple[Fixed, dict[str, int], tuple[Aligned, ...]]:
         """(fixed, grains, aligned): lanes of contractions stay whole, so that upstream stages run
         once; reductions are streamed in slices; row axes step by the micro-kernel's rows."""
-        fixed, grains, aligned = {}, {}, []
+        fixed: Fixed = {}
+        grains: dict[str, int] = {}
+        aligned = []
         for number, s in enumerate(stages):
             f = contraction_factors(self.program, s)
             sizes = {a: estimate(a.extent) for a in s.axes + s.raxes}
             for r in s.raxes:
                 fixed[f"{s.name}.{r.name}"] = (sizes[r],)
-            if f is None or not self.target.rows("contraction"):
+            found = None if f is None else usual_product(self.program, self.target, number, s)
+            if f is None or found is None:
                 fixed |= streamed_fold(self.target.machine, s)
                 continue
-            stream = max(f.k, key=sizes.get)
+            stream = max(f.k, key=lambda r: sizes[r])
             steps = min(self.target.tuning.stream_steps, sizes[stream])
             fixed[f"{s.name}.{stream.name}"] = (steps,)
-            found = usual_product(self.program, self.target, number, s)
             aligned.append(found)
             lane = s.axes[found.lane]
             if number == model.anchor:
@@ -369,7 +388,7 @@ class Judge:
             fixed[last.name] = (estimate(last.extent),)
         return {a: n for a, n in fixed.items() if a in model.axes}, grains, tuple(aligned)
 
-    def _with_rows(self, group):
+    def _with_rows(self, group: Group) -> tuple[Group, dict[str, Layout]]:
         """(the group with rows and loops, layouts): as they come out if its neighbours stay."""
         inside = {o for c in group.computes for o in self.program.producer[c].outs}
         scratch = inside - set(group.outputs)
@@ -379,7 +398,7 @@ class Judge:
         (group,), layouts = choose_loops(self.program, self.target, (group,), given)
         return group, layouts
 
-    def _accepted(self, group, layouts, verdict):
+    def _accepted(self, group: Group, layouts: Mapping[str, Layout], verdict: Verdict) -> bool:
         """True if the group with rows chosen is a legal kernel when it is tiled."""
         tile = dict(verdict.tile)
         connect = {b: lv if lv == REGISTER else verdict.level
@@ -391,7 +410,7 @@ class Judge:
         return not kernel_faults(self.program, schedule, self.target, group)
 
 
-def _blocked_axes(model, target, group):
+def _blocked_axes(model: GroupModel, target: Target, group: Group) -> Fixed:
     """{axis: (its extent,)} of the anchor's axes along which a window computes neighbours together:
     cut, every tile has edges, where it computes them one by one.  So of those that cut an axis over
     whose digits the loops of a stage run."""
@@ -401,7 +420,7 @@ def _blocked_axes(model, target, group):
               and target.row(group.choices[s.name].row).category == "window"]
     places += [(i, s.axes.index(group.choices[s.name].digits)) for i, s in enumerate(model.stages)
                if group.choice(s.name).digits]
-    out = {}
+    out: Fixed = {}
     for d, (a, n) in enumerate(zip(model.axes[:model.rank], model.extents)):
         boxes = model.boxes(model.extents[:d] + (1,) + model.extents[d + 1:])
         if any(boxes[i][0][p] < whole[i][0][p] for i, p in places):
@@ -409,7 +428,7 @@ def _blocked_axes(model, target, group):
     return out
 
 
-def _nearly_equal(extent, tile, workers, unit):
+def _nearly_equal(extent: int, tile: int, workers: int, unit: int) -> list[int]:
     """Extents below ``tile`` that cut an axis into nearly equal tiles: into as many as ``tile``
     does, or into as many as serve all workers alike; in whole grains."""
     count = -(-extent // tile)
@@ -419,7 +438,7 @@ def _nearly_equal(extent, tile, workers, unit):
     return sorted({-(-t // unit) * unit for t in even if -(-t // unit) * unit < tile})
 
 
-def _numbered(expr, number):
+def _numbered(expr: Expr, number: Mapping[str, str]) -> str:
     """Text of an expression with buffers replaced by their numbers."""
     return show(rewrite(expr, lambda n: Load(number[n.buffer], n.index, n.dtype)
                         if isinstance(n, Load) else None))
