@@ -53,17 +53,29 @@ def linearise(expr: Expr, place: Callable[[str], Callable[[Shape], Expr]]) -> Ex
     return rewrite(expr, visit)
 
 
+def flat_index(load: Load, place: Callable[[str], Callable[[Shape], Expr]]) -> Expr:
+    """The offset that ``linearise`` gives a Load: of those in its index, too."""
+    flat = linearise(load, place)
+    assert isinstance(flat, Load), flat
+    return flat.index[0]
+
+
 def stride(offset: Expr, axis: Expr) -> Expr | None:
     """The constant (in ``axis``) step of an offset along an axis; None if it is not affine."""
     parts = linear_in(offset, axis)
     return None if parts is None else parts[0]
 
 
+def affine_parts(offset: Expr, axis: Expr) -> tuple[Expr, Expr]:
+    """(stride, what is left at 0) of an offset that is known to be affine in the axis."""
+    parts = linear_in(offset, axis)
+    assert parts is not None, f"{offset} along {axis}"
+    return parts
+
+
 def affine_stride(offset: Expr, axis: Expr) -> Expr:
     """The stride of an offset that is known to be affine in the axis."""
-    step = stride(offset, axis)
-    assert step is not None, f"{offset} along {axis}"
-    return step
+    return affine_parts(offset, axis)[0]
 
 
 def is_unit(offset: Expr, axis: Expr) -> bool:

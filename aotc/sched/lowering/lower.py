@@ -1,12 +1,12 @@
 """Lowering: (Program, Schedule) -> Plan.  Decides nothing; the Schedule has every choice."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import ArrayForm, layout_from_json
 from aotc.ir.contents import with_symbols
-from aotc.ir.kernel.plan_kernels import LoweredKernel
+from aotc.ir.kernel.plan_kernels import Kernel, LoweredKernel, Size
 from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.plan import Place, Plan
 from aotc.ir.program import Branch, LibCall, Loop, Program
@@ -74,10 +74,12 @@ def lower(program: Program, schedule: Schedule, target: Target,
     return share_functions((told.told(plan),))[0]
 
 
-def _kernels(program, schedule, target, bodies, common, labels):
+def _kernels(program: Program, schedule: Schedule, target: Target, bodies: Bodies,
+             common: Mapping[str, LoweredKernel],
+             labels: Sequence[str]) -> tuple[LoweredKernel, ...]:
     """The kernels in call order by the names ``labels``, those of groups in ``common`` as they are;
     those of regions' bodies are gathered in ``bodies``."""
-    out = []
+    out: list[LoweredKernel] = []
     for g, label in zip(schedule.groups, labels):
         region = find_call(program, g)
         if isinstance(region, (Loop, Branch)):
@@ -91,19 +93,21 @@ def _kernels(program, schedule, target, bodies, common, labels):
     return tuple(out)
 
 
-def _for_calls_of(program, kernels, known):
+def _for_calls_of(program: Program, kernels: Iterable[Kernel],
+                  known: Collection[str]) -> tuple[Kernel, ...]:
     """The kernels, those of the names ``known`` with the ranges that the Program's symbols have."""
     own = {s.name: s for s in program.syms}
     return tuple(with_symbols(k, lambda s: own.get(s.name, s)) if k.name in known else k
                  for k in kernels)
 
 
-def _form(program, schedule, name):
+def _form(program: Program, schedule: Schedule, name: str) -> ArrayForm:
     """The indices of a buffer as it is stored."""
     return ArrayForm.of(layout_from_json(schedule.layouts.get(name)).shape(program.shape(name)))
 
 
-def _place(program, schedule, name, storage, offset=0, slot=0, index=0):
+def _place(program: Program, schedule: Schedule, name: str, storage: str, offset: int = 0,
+           slot: int = 0, index: int = 0) -> Place:
     b = program.buffers[name]
     return Place(name, b.dtype, b.shape, storage, physical_elements(program, schedule, name),
                  offset, slot, index, b.onnx, stored=b.stored, counts=b.counts)
@@ -137,11 +141,14 @@ def lined(program: Program, kernel: LoweredKernel) -> list[str]:
     return [b for b in kernel.reads if program.buffers[b].role in ("temp", "const")]
 
 
-def _check_scratch(target, group, kernel, slab):
+def _check_scratch(target: Target, group: Group, kernel: LoweredKernel, slab: Size) -> None:
     """ScheduleError where scratch (``slab`` bytes) is no cache and does not fit into its memory
     with what micro-kernels take."""
     level = target.machine.near
-    if target.machine.managed and slab + kernel.staged > level.capacity:
+    if not target.machine.managed:
+        return
+    assert isinstance(slab, int), group.name  # ``add_scratch`` refuses what has no bound
+    if slab + kernel.staged > level.capacity:
         sizes = ", ".join(f"{s.name} {s.elements} elements" for s in kernel.scratch)
         raise ScheduleError([
             f"group {group.name}: its tiles take {slab + kernel.staged} bytes of {level.name} "

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from aotc.ir.access import is_multiple, linearise, stride
+from aotc.ir.access import affine_parts, affine_stride, flat_index, is_multiple, linearise
 from aotc.ir.category import Axes, Dtypes, Factors, zero_filled
-from aotc.ir.expr import Axis, Cast, Const, Expr, Where, substitute
+from aotc.ir.expr import Axis, Cast, Const, Expr, Load, Where, substitute
 from aotc.ir.kernel.plan_kernels import Size, most
 from aotc.ir.kernel.plan_stages import Contract, Operand, Slices
-from aotc.ir.simplify import linear_in, same, simplify, upper
+from aotc.ir.simplify import same, simplify, upper
 from aotc.ir.statements import Put, Range
 from aotc.ir.tile_statements import MicroKernel
 from aotc.sched.accelerator.kernels import sum_elements, tap_step, unit_rows
@@ -77,14 +77,17 @@ def without_single(c: Contract) -> Contract:
     if not gone:
         return c
 
-    def known(e):
-        return None if e is None else simplify(substitute(e, gone))
+    def known(e: Expr) -> Expr:
+        return simplify(substitute(e, gone))
 
-    def operand(o):
-        return replace(o, **{field: known(getattr(o, field)) for field in (
-            "offset", "stride", "guard", "value", "tap")})
+    def maybe(e: Expr | None) -> Expr | None:
+        return None if e is None else known(e)
 
-    puts = tuple(replace(p, offset=known(p.offset), value=known(p.value), guard=known(p.guard))
+    def operand(o: Operand) -> Operand:
+        return replace(o, offset=known(o.offset), stride=known(o.stride), guard=maybe(o.guard),
+                       value=maybe(o.value), tap=maybe(o.tap))
+
+    puts = tuple(replace(p, offset=known(p.offset), value=known(p.value), guard=maybe(p.guard))
                  for p in c.puts)
     return replace(c, m=m, taps=taps, a=operand(c.a), b=operand(c.b), puts=puts)
 
@@ -97,7 +100,7 @@ def sliced(ctx: Context, stage: Stage, k: Axis, contract: Contract, axes: Axes =
     micro = contract.micro
     if not split or (micro.unit or not contract.taps) and split[k.name] >= depth:
         return contract
-    rows = 1
+    rows: Size = 1
     for r in contract.m:
         rows = rows * _longest(ctx, stage, r)
     columns = _longest(ctx, stage, contract.n)
@@ -111,7 +114,7 @@ def sliced(ctx: Context, stage: Stage, k: Axis, contract: Contract, axes: Axes =
                    slices=Slices(name, min(split[k.name], depth), taps))
 
 
-def _longest(ctx, stage, r):
+def _longest(ctx: Context, stage: Stage, r: Range) -> Size:
     """The most values of a range of a stage: an int, or an expression over symbols."""
     n = upper(simplify(r.hi - r.lo))
     if n is None and ctx.group.anchor in stage.computes:
@@ -142,7 +145,8 @@ def packed_room(runs: int, depth: Expr) -> Size:
     return runs * (depth if most is None else most)
 
 
-def _packed(ctx, name, row, rows, value, stride, total):
+def _packed(ctx: Context, name: str, row: ProductRow, rows: int, value: Expr, stride: Expr,
+            total: Expr) -> Operand:
     """An operand that is evaluated into scratch first; a row whose tile threads share does so
     step by step, in memory of its own."""
     if row.shared is not None:
@@ -151,35 +155,40 @@ def _packed(ctx, name, row, rows, value, stride, total):
     return Operand("packed", name, Const(0), stride, None, linearise(value, ctx.place))
 
 
-def _row_operand(ctx, f, k, row, mode):
+def _row_operand(ctx: Context, f: Factors, k: Axis, row: ProductRow, mode: str) -> Operand:
     total = _count(f.k)
     if mode == "rows":
         load, guard = unit_rows(f) if row.unit else zero_filled(f.a)
-        flat = linearise(load, ctx.place)  # its index may look up rows in another tensor
-        step, rest = linear_in(flat.index[0], k)
+        assert load is not None, f  # ``check_schedule`` refuses others
+        # its index may look up rows in another tensor
+        step, rest = affine_parts(flat_index(load, ctx.place), k)
         inside = None if guard is None else linearise(guard, ctx.place)
         return Operand("rows", load.buffer, rest, step, inside)
     return _packed(ctx, "a_packed", row, row.tile.mr, f.a, Const(1), total)
 
 
-def _count(axes):
-    n = Const(1)
+def _count(axes: Axes) -> Expr:
+    n: Expr = Const(1)
     for a in axes:
         n = n * a.extent
     return simplify(n)
 
 
-def _lane_operand(ctx, f, lane, k, taps, row, mode):
+def _lane_operand(ctx: Context, f: Factors, lane: Axis, k: Axis, taps: Axes, row: ProductRow,
+                  mode: str) -> Operand:
     nr = row.tile.nr
     if mode == "packed":
         value = f.b if f.b.dtype == "f32" else Cast("f32", f.b)
         return _packed(ctx, "b_packed", row, nr, value, Const(nr), _count(f.k))
     load = f.b
+    assert isinstance(load, Load), f  # ``check_schedule`` refuses others
     offset = ctx.place(load.buffer)
     zero = {r: Const(0) for r in taps + (k,)}
     if mode == "direct":
-        at = linearise(load, ctx.place).index[0]
-        return Operand("direct", load.buffer, simplify(substitute(linear_in(at, lane)[1], zero)),
-                       stride(at, k), tap=tap_step(at, taps) if taps else None)
+        at = flat_index(load, ctx.place)
+        return Operand("direct", load.buffer, simplify(substitute(
+            affine_parts(at, lane)[1], zero)), affine_stride(at, k),
+            tap=tap_step(at, taps) if taps else None)
     base = panel_base(offset, load.index, lane, k, taps, nr)
+    assert base is not None, load  # ``check_schedule`` refuses others
     return Operand("panel", load.buffer, base, Const(nr))

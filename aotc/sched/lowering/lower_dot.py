@@ -3,12 +3,12 @@
 from dataclasses import replace
 from math import prod
 
-from aotc.ir.access import linearise
-from aotc.ir.category import dot_dtypes, row_source
+from aotc.ir.access import affine_parts, flat_index, linearise
+from aotc.ir.category import Factors, dot_dtypes, row_source
 from aotc.ir.expr import Axis, Const, Expr
 from aotc.ir.kernel.plan_stages import Contract, Operand
 from aotc.ir.numbers.byte_panels import panel_room
-from aotc.ir.simplify import linear_in, simplify
+from aotc.ir.simplify import simplify
 from aotc.ir.statements import Put, Range
 from aotc.ir.tile_statements import MicroKernel, dot_step
 from aotc.passes.digits import static_extent
@@ -78,15 +78,16 @@ def _expanded(ctx: Context, stage: Stage, k: Axis, contract: Contract) -> Contra
     return replace(contract, b=replace(contract.b, pad=name))
 
 
-def _rows(ctx, f, k, row, mode, depth):
+def _rows(ctx: Context, f: Factors, k: Axis, row: ProductRow, mode: str, depth: Expr) -> Operand:
     """The row operand: read in place, with a row of the padding's value in scratch; or packed."""
     if mode == "packed":
         name = ctx.add_scratch("a_packed", row.a, packed_room(row.tile.mr, depth))
         return Operand("packed", name, Const(0), Const(1), None, linearise(f.a, ctx.place))
     load, guard, fill = row_source(f.a)
+    assert load is not None, f  # ``check_schedule`` refuses others
     pad = ctx.add_scratch("pad_row", row.a, packed_room(1, k.extent)) if (
         guard is not None) else ""
-    first = linear_in(linearise(load, ctx.place).index[0], k)[1]
+    first = affine_parts(flat_index(load, ctx.place), k)[1]
     inside = None if guard is None else linearise(guard, ctx.place)
     return Operand("rows", load.buffer, first, Const(1), inside,
                    Const(fill, row.a), pad=pad)

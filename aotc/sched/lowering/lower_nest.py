@@ -1,9 +1,9 @@
 """Lowering of every stage that is a loop nest: map, move, reduction, window, loops."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from aotc.ir.access import linearise, stride
+from aotc.ir.access import affine_parts, linearise, stride
 from aotc.ir.conditions import bounds, bounds_among, conjuncts, guard_in, guard_of
 from aotc.ir.expr import (
     Axis,
@@ -25,17 +25,22 @@ from aotc.ir.expr import (
 )
 from aotc.ir.kernel.plan_stages import Bindings, Nest
 from aotc.ir.program import neutral
+from aotc.ir.read_boxes import Ranges
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import OWN, Put, Range
+from aotc.passes.digits import static_extent
 from aotc.sched.items.context import Context
 from aotc.sched.lowering.parts import in_parts
-from aotc.sched.lowering.window_parts import Piece, window_parts
+from aotc.sched.lowering.window_parts import Piece, Pieces, window_parts
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.digit_stage import loop_box, loop_stage
 from aotc.sched.model.stages import Stage
 from aotc.target.kernel_rows import NestRow
 
 MAX_PIECES = 64
+Reduced = tuple[Expr, tuple[Range, ...], list[Expr]]  # body, loops, conditions that are left
+OnRow = tuple[NestRow, Expr, tuple[Range, ...]]  # row, body, loops of the fold
+LanePart = tuple[NestRow, Pieces, Expr, tuple[Range, ...]]
 
 
 def lower_nest(ctx: Context, stage: Stage, row: NestRow, box: Box) -> list[Nest]:
@@ -58,7 +63,7 @@ def lower_nest(ctx: Context, stage: Stage, row: NestRow, box: Box) -> list[Nest]
         moved |= single
         sub = {a: p for a, p in sub.items() if a not in single}
 
-        def here(e, moved=moved):
+        def here(e: Expr, moved: Mapping[Axis, Expr] = moved) -> Expr:
             return simplify(substitute(e, moved)) if moved else e
 
         ends, red = _ends_from_data(ctx, [Range(r.axis, here(r.lo), here(r.hi)) for r in red])
@@ -104,12 +109,12 @@ def one_value(part: Piece | Range) -> bool:
     return (simplify(part.lo), simplify(part.hi)) == (Const(0), Const(1))
 
 
-def _rounded(value, dtype):
+def _rounded(value: Expr, dtype: str) -> Expr:
     """The value in the dtype it is stored in: an accumulator may be wider."""
     return value if value.dtype == dtype else Cast(dtype, value)
 
 
-def _blocked(ctx, stage, row, nest, taps):
+def _blocked(ctx: Context, stage: Stage, row: NestRow, nest: Nest, taps: Axis | None) -> Nest:
     """The interior of a sliding window with its register block; edges stay as they are."""
     if taps is None:
         return nest
@@ -117,7 +122,8 @@ def _blocked(ctx, stage, row, nest, taps):
     return replace(nest, block=row.block, block_axis=axis, taps=taps.name)
 
 
-def _lane_parts(ctx, stage, row, part, lanes):
+def _lane_parts(ctx: Context, stage: Stage, row: NestRow, part: Pieces,
+                lanes: str) -> list[LanePart]:
     """Split the lane axis where a guard over it starts to hold for every tap: vectors without the
     guard inside; at both edges loads of a part of the lanes, or scalar loops that skip the padding.
     Yields (row, pieces, body, reduction ranges)."""
@@ -128,16 +134,18 @@ def _lane_parts(ctx, stage, row, part, lanes):
             bounds(c, axis) for c in left):
         return _part_load_parts(ctx, stage, row, part, axis, (body, reduce, left))
     inside = _where_all_hold(left, axis) if left and vector and axis is not None else None
-    if inside is None:
+    if inside is None or axis is None:
         if left:
+            assert isinstance(stage.fold, str), stage.name  # the guard is of one
             body = Where(_all(left), body, neutral(stage.fold, body.dtype))
         return [(row, part, body, reduce)]
     edge_body, edge_reduce, _ = _reduction_ranges(stage, "")
-    edge = (ctx.target.row("loops"), edge_body, edge_reduce)
+    edge = (ctx.target.rows("loops")[0], edge_body, edge_reduce)
     return _cut_lanes(part, axis, inside, edge, (row, body, reduce))
 
 
-def _part_load_parts(ctx, stage, row, part, axis, whole):
+def _part_load_parts(ctx: Context, stage: Stage, row: NestRow, part: Pieces, axis: Axis,
+                     whole: Reduced) -> list[LanePart]:
     """Like ``_lane_parts`` where a load may take any run of lanes: whole vectors without the guard
     where there are some, the guard at the load everywhere else.  whole: (body, reduction ranges,
     conditions) without the conditions in the body."""
@@ -152,28 +160,32 @@ def _part_load_parts(ctx, stage, row, part, axis, whole):
     return _cut_lanes(part, axis, (first, end), edge, (row, body, reduce))
 
 
-def _cut_lanes(part, axis, inside, edge, middle):
+def _cut_lanes(part: Pieces, axis: Axis, inside: tuple[int, int], edge: OnRow,
+               middle: OnRow) -> list[LanePart]:
     """(row, pieces, body, reduction ranges) of the lanes before, in and behind ``inside``."""
-    p, out = part[axis], []
+    p = part[axis]
+    out: list[LanePart] = []
     for lo, hi, (used, value, ranges) in ((0, inside[0], edge), (*inside, middle),
-                                          (inside[1], axis.extent.value, edge)):
+                                          (inside[1], static_extent(axis), edge)):
         if lo < hi:
             cut = replace(p, lo=simplify(maximum(p.lo, Const(lo))),
                           hi=simplify(minimum(p.hi, Const(hi))))
-            out.append((used, part | {axis: cut}, value, ranges))
+            out.append((used, {**part, axis: cut}, value, ranges))
     return out
 
 
-def _with_guard(stage, cond):
+def _with_guard(stage: Stage, cond: Expr) -> Expr:
     """A fold's body whose guard is ``cond``."""
     old = guard_in(stage.body, stage.fold)
+    assert old is not None, stage.name  # the condition is of one
     new = Where(cond, old.a, old.b)
     if old is stage.body:
         return new
+    assert isinstance(stage.body, Binary), stage.name  # a product with a guard
     return Binary("mul", *(new if x is old else x for x in (stage.body.a, stage.body.b)))
 
 
-def _where_all_hold(conds, axis):
+def _where_all_hold(conds: Iterable[Expr], axis: Axis) -> tuple[int, int] | None:
     """(first, end) of the values of a static axis for which all conditions hold, whatever the other
     axes are; None if there are none, or the conditions could not become loop bounds."""
     if not isinstance(axis.extent, Const) or any(axis not in axes_of(c) for c in conds):
@@ -185,7 +197,8 @@ def _where_all_hold(conds, axis):
     return good[0], good[-1] + 1
 
 
-def _nest(ctx, stage, row, part, reduce, ends, body, puts, lanes):
+def _nest(ctx: Context, stage: Stage, row: NestRow, part: Pieces, reduce: Iterable[Range],
+          ends: Bindings, body: Expr, puts: tuple[Put, ...], lanes: str) -> Nest:
     ranges = [Range(p.axis, p.lo, p.hi) for p in part.values()]
     lane = next((p.axis for a, p in part.items() if a.name == lanes), None)
     blocked = [p.axis for a, p in part.items()
@@ -208,10 +221,13 @@ def _nest(ctx, stage, row, part, reduce, ends, body, puts, lanes):
     vector = lane.name if lane is not None and row.category != "loops" else ""
     nest = Nest(row.name, tuple(ranges), tuple(reduce), stage.fold, stage.acc, body, tuple(puts),
                 vector, ctx.target.lanes if vector else 1, ends=ends)
-    return nest if exchanged is None else _exchanged(nest, lane, exchanged, row)
+    if exchanged is None:
+        return nest
+    assert lane is not None, stage.name  # ``check_schedule`` refuses others
+    return _exchanged(nest, lane, exchanged, row)
 
 
-def _exchanged(nest, lane, block, row):
+def _exchanged(nest: Nest, lane: Axis, block: Axis, row: NestRow) -> Nest:
     """A move by transposed blocks.  A piece that reads nothing (padding), or that does not exchange
     neighbours, has its lanes along the stored ones."""
     if len(nest.puts) == 1 and _exchanges(nest.puts[0], lane, block):
@@ -221,20 +237,22 @@ def _exchanged(nest, lane, block, row):
                    ranges=tuple(r for r in nest.ranges if r.axis != block) + tuple(inner))
 
 
-def _exchanges(put, lane, block):
+def _exchanges(put: Put, lane: Axis, block: Axis) -> bool:
     """True if a put stores, along ``block``, what lies side by side along ``lane``."""
     if not isinstance(put.value, Load) or put.value.dtype != "f32":
         return False
     source = put.value.index[0]
-    steps = {(at, a): stride(at, a) for at in (source, put.offset) for a in (lane, block)}
-    return not loads(source) and None not in steps.values() and (
-        same(steps[source, lane], Const(1)) and same(steps[put.offset, block], Const(1)))
+    found = [stride(at, a) for at in (source, put.offset) for a in (lane, block)]
+    steps = [n for n in found if n is not None]
+    return not loads(source) and len(steps) == 4 and (
+        same(steps[0], Const(1)) and same(steps[3], Const(1)))
 
 
-def _by_stride(ranges, puts, lane, first=None):
+def _by_stride(ranges: Iterable[Range], puts: Sequence[Put], lane: Axis | None,
+               first: Axis | None = None) -> list[Range]:
     """Loops in the order of the first output's memory, the lane axis innermost, ``first``
     outermost."""
-    def key(r):
+    def key(r: Range) -> tuple[bool, bool, int]:
         step = stride(puts[0].offset, r.axis)
         n = 1 << 60 if step is None else upper(step)
         return (r.axis == lane, r.axis != first, -(n if n is not None else 1 << 40))
@@ -267,18 +285,22 @@ def collapse(ranges: Iterable[Range], lane: Axis | None, body: Expr, puts: tuple
     return ranges, lane, body, puts
 
 
-def _merge(axis, outer, inner, n, body, puts):
+def _merge(axis: Axis, outer: Axis, inner: Axis, n: Expr, body: Expr,
+           puts: Sequence[Put]) -> tuple[Expr, tuple[Put, ...]] | None:
     """Body and puts over the merged axis; None if some use is not outer*n + inner."""
     exprs = [body] + [e for p in puts for e in (p.offset, p.value)]
-    out = [_merge_expr(e, axis, outer, inner, n) for e in exprs]
-    if any(e is None for e in out):
-        return None
+    out = []
+    for e in exprs:
+        new = _merge_expr(e, axis, outer, inner, n)
+        if new is None:
+            return None
+        out.append(new)
     body, rest = out[0], out[1:]
     puts = tuple(type(p)(p.buffer, rest[2 * i], rest[2 * i + 1]) for i, p in enumerate(puts))
     return body, puts
 
 
-def _merge_expr(e, axis, outer, inner, n):
+def _merge_expr(e: Expr, axis: Axis, outer: Axis, inner: Axis, n: Expr) -> Expr | None:
     """Rewrite every maximal index expression of ``e``; None if one does not merge."""
     if e.dtype == "i64" and not (axes_of(e) & {outer, inner}):
         return e
@@ -286,7 +308,7 @@ def _merge_expr(e, axis, outer, inner, n):
         a, b = linear_in(e, outer), linear_in(e, inner)
         if a is None or b is None or axes_of(a[0]) & {inner} or not same(a[0], b[0] * n):
             return None
-        return simplify(linear_in(a[1], inner)[1] + b[0] * axis)
+        return simplify(affine_parts(a[1], inner)[1] + b[0] * axis)
     kids = []
     for k in children(e):
         new = _merge_expr(k, axis, outer, inner, n)
@@ -298,14 +320,15 @@ def _merge_expr(e, axis, outer, inner, n):
 
 # ---------------------------------------------------------------- guards
 
-def _reduction_ranges(stage, lanes="", threads=False):
+def _reduction_ranges(stage: Stage, lanes: str = "", threads: bool = False) -> Reduced:
     """(body, ranges, conditions): a guard whose outside is the fold's neutral value narrows the
     reduction loops, so padding taps are skipped and never read, nor are the rows outside of a run
     that data says.  What cannot be narrowed is returned as conditions; so is a guard over the axis
     ``lanes``: the lanes of one vector share their loops.  threads: they are threads, each of which
     may go from one end that data says to the other."""
-    full = {r: (Const(0), r.extent) for r in stage.raxes}
-    body, left = stage.body, []
+    full: dict[Axis, tuple[Expr, Expr]] = {r: (Const(0), r.extent) for r in stage.raxes}
+    left: list[Expr] = []
+    body = stage.body
     if isinstance(stage.fold, str) and stage.fold != "none":
         found = guard_of(body, stage.fold)
         if found is not None:
@@ -324,7 +347,7 @@ def _reduction_ranges(stage, lanes="", threads=False):
     return body, ranges, left
 
 
-def _all(conds):
+def _all(conds: Sequence[Expr]) -> Expr:
     out = conds[0]
     for c in conds[1:]:
         out = Binary("and", out, c)
@@ -333,13 +356,13 @@ def _all(conds):
 
 # ---------------------------------------------------------------- pieces
 
-def _pieces(stage, ranges):
+def _pieces(stage: Stage, ranges: Ranges) -> list[dict[Axis, Piece]]:
     """Split the box where top-level guards of a map change: one {axis: Piece} per non-empty piece.
     Guards on one axis and constants only; others stay conditions."""
     whole = {a: Piece(a, 0, lo, hi) for a, (lo, hi) in ranges.items()}
     if stage.fold != "none" or len(stage.outputs) != 1:
         return [whole]
-    cuts = {}
+    cuts: dict[Axis, set[int]] = {}
     for cond in _top_conditions(stage.outputs[0].value):
         for c in conjuncts(cond):
             hit = _cut(c, ranges)
@@ -352,25 +375,26 @@ def _pieces(stage, ranges):
         return [whole]
     parts = [whole]
     for axis, points in cuts.items():
-        edges = [Const(0)] + [Const(p) for p in sorted(points)] + [axis.extent]
-        parts = [p | {axis: _piece(axis, a.value, b, ranges[axis])}
-                 for p in parts for a, b in zip(edges, edges[1:])]
+        starts = [0, *sorted(points)]
+        ends = [*map(Const, starts[1:]), axis.extent]
+        parts = [p | {axis: _piece(axis, a, b, ranges[axis])}
+                 for p in parts for a, b in zip(starts, ends)]
     return [p for p in parts if not any(_empty(x) for x in p.values())]
 
 
-def _piece(axis, start, end, box):
+def _piece(axis: Axis, start: int, end: Expr, box: tuple[Expr, Expr]) -> Piece:
     """The piece start..end of an axis, clipped to the box, on an axis of its own extent."""
     new = Axis(f"{axis.name}_{start}", simplify(end - start))
     return Piece(new, start, simplify(maximum(box[0] - start, Const(0))),
                  simplify(minimum(box[1] - start, new.extent)))
 
 
-def _empty(piece):
+def _empty(piece: Piece) -> bool:
     top = upper(simplify(piece.hi - piece.lo))
     return top is not None and top <= 0
 
 
-def _top_conditions(value):
+def _top_conditions(value: Expr) -> list[Expr]:
     """Conditions of Wheres that pieces can decide, outermost first, each once: values that share
     their parts are walked as often as there are parts, not as there are paths."""
     found, seen, todo = [], set(), [value]
@@ -385,7 +409,7 @@ def _top_conditions(value):
     return found
 
 
-def _cut(cond, ranges):
+def _cut(cond: Expr, ranges: Collection[Axis]) -> tuple[Axis, int] | None:
     """(axis, integer point where the condition flips) of a one-axis comparison, else None."""
     if not isinstance(cond, Binary) or cond.op not in ("lt", "le", "gt", "ge"):
         return None
@@ -397,11 +421,12 @@ def _cut(cond, ranges):
         return None
     axis = next(iter(found))
     parts = linear_in(diff, axis)
-    if axis not in ranges or parts is None or not all(isinstance(p, Const) for p in parts):
+    if axis not in ranges or parts is None:
         return None
-    c, rest = parts[0].value, parts[1].value
-    if abs(c) != 1:
+    slope, rest = parts
+    if not isinstance(slope, Const) or not isinstance(rest, Const) or abs(slope.value) != 1:
         return None
-    root = -rest * c  # diff == 0 at axis == root
+    c = slope.value
+    root = -rest.value * c  # diff == 0 at axis == root
     point = root + (1 if (cond.op in ("le", "gt")) == (c > 0) else 0)
     return (axis, point) if 0 < point < (upper(axis.extent) or 1 << 62) else None

@@ -54,13 +54,13 @@ def part_of(row: ProductRow, axes: Iterable[Axis]) -> int:
     return STEPS if terms > longest else 0
 
 
-def _steps(nest, r):
+def _steps(nest: Nest, r: Range) -> int | None:
     """Upper bound of the additions that a loop of a Nest makes one after another."""
     n = points((r,))
     return n if n is None or r.axis.name != nest.vector else -(-n // nest.lanes)
 
 
-def _cut(r, each, lanes):
+def _cut(r: Range, each: int, lanes: int) -> tuple[Range, Range]:
     """The Range in two: over parts of at most ``each`` vectors of ``lanes``, and over one part."""
     n = simplify(r.hi - r.lo)
     size = each * lanes
@@ -74,7 +74,7 @@ def _cut(r, each, lanes):
             Range(r.axis, first, end if whole else simplify(minimum(end, r.hi))))
 
 
-def _even(n, most):
+def _even(n: int, most: int) -> int:
     """The length of parts of ``n`` things, at most ``most``: all of one length where that makes not
     many more of them."""
     fewest = -(-n // most)

@@ -1,6 +1,6 @@
 """What a stage computes, as the Program says it: for the comment above its statements."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from aotc.ir.expr import Expr, children, show
 from aotc.ir.program import Compute, Program
@@ -20,7 +20,7 @@ def program_lines(program: Program, group: Group,
     return {s.name: _lines(program, s, set(group.computes), stored) for s in stages}
 
 
-def _lines(program, stage, inside, stored):
+def _lines(program: Program, stage: Stage, inside: Set[str], stored: Set[str]) -> tuple[str, ...]:
     todo, found = [o.buffer for o in stage.outputs], dict[str, Compute]()
     while todo:
         c = program.producer.get(todo.pop())
@@ -35,7 +35,7 @@ def _lines(program, stage, inside, stored):
     return tuple(lines)
 
 
-def _line(program, c):
+def _line(program: Program, c: Compute) -> str:
     shape = ", ".join(map(show, program.shape(c.out)))
     return f"{_text(c)} : {program.dtype(c.out)}[{shape}]"
 

@@ -42,7 +42,7 @@ def kept_stages(program: Program, schedule: Schedule, target: Target, group: Gro
     where the places that it copies from are part of it."""
     if target.machine.on_copies:
         return staged(program, schedule, target, group)
-    found = program.known("staged")
+    found: dict[Hashable, Staged] = program.known("staged")
     key = _key(program, schedule, target, group)
     if key not in found:
         found[key] = staged(program, schedule, target, group)

@@ -7,14 +7,15 @@ do not meet lie in the same place.  ``with_barriers`` decides, ``barrier_faults`
 a Plan.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Binary, Expr, Load, substitute, walk
-from aotc.ir.kernel.plan_kernels import LoweredKernel
-from aotc.ir.kernel.plan_stages import Contract, Nest, Stage
+from aotc.ir.kernel.plan_kernels import LoweredKernel, Scratch
+from aotc.ir.kernel.plan_stages import Contract, Nest
+from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.plan import Place, Plan
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
@@ -50,7 +51,7 @@ def shared_by_threads(kernel: LoweredKernel, target: Target,
     ScheduleError where a stage cannot be written as it says."""
     if kernel.block is None:
         return kernel
-    def shared(s: Stage) -> Stage:
+    def shared(s: PlanStage) -> PlanStage:
         if isinstance(s, Nest):
             return replace(s, team=_team(s, kernel, target))
         if not isinstance(s, Contract):
@@ -121,7 +122,7 @@ def with_ends(kernel: LoweredKernel) -> LoweredKernel:
         replace(s, m=closed(s.m)) if isinstance(s, Contract) else s for s in kernel.stages))
 
 
-def _staged_bytes(stage: Stage, target: Target, threads: int) -> int:
+def _staged_bytes(stage: PlanStage, target: Target, threads: int) -> int:
     """Bytes behind its scratch in which the threads of a work item keep parts of one stage: the
     partial sums of a team, a product's next steps and where its rows start, for every tap."""
     if isinstance(stage, Nest):
@@ -188,38 +189,47 @@ def barrier_faults(plan: Plan) -> list[str]:
     return faults
 
 
-def _verb(access):
+def _verb(access: Access) -> str:
     return "writes" if access.writes else "reads"
 
 
-def _ends_with_barrier(stage):
+def _ends_with_barrier(stage: PlanStage) -> bool:
     """True if no thread is still busy with a stage when another goes on behind it."""
     return isinstance(stage, Nest) and stage.team > 1
 
 
-def _accesses(kernel, places, number):
+def _accesses(kernel: LoweredKernel, places: Mapping[str, Place], number: int) -> list[Access]:
     """Every Access of one stage of a kernel, each kind once."""
     stage = kernel.stages[number]
+    assert isinstance(stage, (Nest, Contract)), stage  # threads have no others
     scratch = {s.name: s for s in kernel.scratch}
     loops = stage.ranges if isinstance(stage, Nest) else (*stage.outer, *stage.m, stage.n)
-    found = dict.fromkeys((p.buffer, True, p.offset, loops) for p in stage.puts)
+    found: dict[tuple[str, bool, Expr | None, tuple[Range, ...]], None] = dict.fromkeys(
+        (p.buffer, True, p.offset, loops) for p in stage.puts)
     found |= dict.fromkeys((b, False, at, ()) for b, at in _reads(stage))
     out = []
     for buffer, writes, offset, ranges in found:
-        if buffer in scratch:
-            s, memory = scratch[buffer], ("scratch", 0)
-            count = s.elements
-        else:
-            s = places[buffer]
-            memory, count = (s.storage, s.slot if s.storage == "arena" else s.index), upper(
-                s.elements)
-        size = DTYPES[s.dtype].size
-        end = _ANYWHERE if count is None else s.offset + count * size
-        out.append(Access(number, buffer, memory, s.offset, end, writes, offset, size, ranges))
+        memory, first, count, dtype = _memory(scratch.get(buffer), places.get(buffer))
+        size = DTYPES[dtype].size
+        end = _ANYWHERE if count is None else first + count * size
+        out.append(Access(number, buffer, memory, first, end, writes, offset, size, ranges))
     return out
 
 
-def _reads(stage):
+def _memory(scratch: Scratch | None,
+            place: Place | None) -> tuple[tuple[str, int], int, int | None, str]:
+    """(memory, first byte in it, elements or None where they have no bound, dtype) of a buffer that
+    is scratch or has a place."""
+    if scratch is not None:
+        assert isinstance(scratch.offset, int), scratch  # a block's memory is no slab
+        count = scratch.elements if isinstance(scratch.elements, int) else upper(scratch.elements)
+        return ("scratch", 0), scratch.offset, count, scratch.dtype
+    assert place is not None  # what is no scratch is stored
+    number = place.slot if place.storage == "arena" else place.index
+    return (place.storage, number), place.offset, upper(place.elements), place.dtype
+
+
+def _reads(stage: Nest | Contract) -> Iterator[tuple[str, Expr | None]]:
     """(buffer, element offset or None) of all that a stage reads."""
     exprs = [p.value for p in stage.puts] + [p.offset for p in stage.puts]
     exprs += [p.guard for p in stage.puts if p.guard is not None]
@@ -248,7 +258,7 @@ def _meet(x: Access, y: Access) -> bool:
     return not (x.buffer == y.buffer and x.writes and y.writes and _apart(x, y))
 
 
-def _apart(x, y):
+def _apart(x: Access, y: Access) -> bool:
     """True if two writes into a buffer are of different elements: pieces of one stage, which stores
     every element once, that some loop takes different parts of."""
     if x.offset != y.offset:
@@ -258,7 +268,7 @@ def _apart(x, y):
                for r in x.ranges if r.axis in ends)
 
 
-def _before(a, b):
+def _before(a: Range, b: Range) -> bool:
     """True if the range ``a`` surely ends where ``b`` begins, or sooner."""
     left = upper(simplify(a.hi - b.lo))
     return left is not None and left <= 0

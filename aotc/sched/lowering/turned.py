@@ -2,12 +2,14 @@
 channel by channel): rows are gathered in scratch and stored by transposed blocks.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from aotc.ir.access import stride
-from aotc.ir.expr import Const
+from aotc.ir.expr import Const, Expr
 from aotc.ir.kernel.plan_stages import Contract, Turned
 from aotc.ir.simplify import same, simplify
+from aotc.ir.statements import Range
 from aotc.sched.items.context import Context
 from aotc.sched.rows.exchange import exchange_row
 
@@ -37,9 +39,9 @@ def turned(ctx: Context, contract: Contract) -> Contract:
     return replace(contract, turned=Turned(name, rows))
 
 
-def _side_by_side(ranges, offset):
+def _side_by_side(ranges: Sequence[Range], offset: Expr) -> bool:
     """True if neighbouring rows, counted through ``ranges``, are neighbours at ``offset``."""
-    step = Const(1)
+    step: Expr = Const(1)
     for r in reversed(ranges):
         count = simplify(r.hi - r.lo)
         found = stride(offset, r.axis)

@@ -4,12 +4,16 @@ They become straight-line code per point of the other axes: the matrices' number
 are gone, one axis is summed at a time, and what two results share is computed once.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
+
 from aotc.ir.access import linearise
 from aotc.ir.category import is_zero
 from aotc.ir.conditions import conjuncts
+from aotc.ir.dtypes import Array
 from aotc.ir.expr import (
     Axis,
     Const,
+    Expr,
     Unary,
     Var,
     Where,
@@ -20,12 +24,14 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.kernel.plan_stages import Unrolled
+from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify
 from aotc.ir.statements import Let, Put, Range
+from aotc.passes.digits import static_extent
 from aotc.sched.items.context import Context
 from aotc.sched.model.boxes import Box, starts_at_multiple, unit_of
 from aotc.sched.model.stages import Stage
-from aotc.sched.rows.transforms import find_transform
+from aotc.sched.rows.transforms import Matrix, Transform, find_transform
 from aotc.target.kernel_rows import NestRow
 
 
@@ -49,8 +55,9 @@ def lower_unrolled(ctx: Context, stage: Stage, row: NestRow, box: Box) -> Unroll
 class _Block:
     """A blocked axis: its block loop, the axis's value at step u, and which steps need a test."""
 
-    def __init__(self, group, axis, size, lo, last):
+    def __init__(self, group: Group, axis: Axis, size: int, lo: Expr, last: Expr) -> None:
         hi = simplify(last + 1)
+        self.base: Expr
         if same(axis.extent, Const(size)) and same(lo, Const(0)):
             self.base, self.ranges = Const(0), []
         else:
@@ -62,16 +69,16 @@ class _Block:
         if not starts_at_multiple(group, lo, size):
             self.tests.append(("ge", lo))
 
-    def at(self, u):
+    def at(self, u: int) -> Expr:
         return simplify(self.base + u)
 
-    def guard(self, u):
+    def guard(self, u: int) -> Expr | None:
         """Condition under which step u exists; None if it always does."""
         conds = [simplify(compare(op, self.at(u), bound)) for op, bound in self.tests]
         return all_of([c for c in conds if c != Const(True, "bool")])
 
 
-def _end(group, axis, hi, size):
+def _end(group: Group, axis: Axis, hi: Expr, size: int) -> Expr:
     """What bounds the steps of the last block: the end of the whole axis where tiles end between
     blocks."""
     if not isinstance(hi, Axis) and simplify(hi % size) == Const(0):
@@ -89,20 +96,24 @@ def _end(group, axis, hi, size):
 class _Code:
     """Collects the statements of one point."""
 
-    def __init__(self, ctx, stage, t, steps):
+    def __init__(self, ctx: Context, stage: Stage, t: Transform,
+                 steps: Mapping[Axis, _Block]) -> None:
         self.ctx, self.stage, self.t, self.steps = ctx, stage, t, steps
-        self.flags, self.out, self.count = {}, [], 0
+        self.flags: dict[Var, Expr] = {}
+        self.out: list[Let | Put] = []
+        self.count = 0
 
-    def written_out(self):
+    def written_out(self) -> list[Let | Put]:
         """Let and Put in order.  One tap after the other, the last first: its inputs are loaded,
         combined, and gone before the next row's are needed."""
         self.combine((), self.t.matrices)
         self.drop_unused()
         return self.out
 
-    def drop_unused(self):
+    def drop_unused(self) -> None:
         """Without names that nothing reads: where the axis is shorter than the matrix."""
-        read, kept = set(), []
+        read: set[Var | Axis] = set()
+        kept: list[Let | Put] = []
         for s in reversed(self.out):
             if isinstance(s, Put) or s.var in read:
                 kept.append(s)
@@ -110,14 +121,15 @@ class _Code:
         self.out = kept[::-1]
         self.flags = {v: c for v, c in self.flags.items() if v in read}
 
-    def combine(self, fixed, matrices):
+    def combine(self, fixed: tuple[int, ...],
+                matrices: Sequence[Matrix]) -> dict[tuple[int, ...], Expr]:
         """Values of all outputs of ``matrices`` at the taps ``fixed`` of those before them:
         {row numbers: Expr}."""
         if not matrices:
             return {(): self.load(fixed)}
         first, rest = matrices[0], matrices[1:]
-        inner = [self.combine(fixed + (k,), rest) for k in range(first.tap.extent.value)]
-        done = {}
+        inner = [self.combine(fixed + (k,), rest) for k in range(static_extent(first.tap))]
+        done: dict[tuple[int, ...], Expr] = {}
         for rows in inner[0]:
             inputs = [x[rows] for x in inner]
             for u, value in enumerate(self.linear(first.values, inputs)):
@@ -126,7 +138,7 @@ class _Code:
                     self.store((u,) + rows, value)
         return done
 
-    def name(self, value, stem):
+    def name(self, value: Expr, stem: str) -> Expr:
         """A variable bound to the value; plain variables and zeros stay."""
         if isinstance(value, (Var, Const)):
             return value
@@ -135,17 +147,18 @@ class _Code:
         self.out.append(Let(var, value))
         return var
 
-    def load(self, taps):
+    def load(self, taps: tuple[int, ...]) -> Expr:
         """The data at constant taps, its conditions as flags computed once per point."""
-        at = {m.tap: Const(k) for m, k in zip(self.t.matrices, taps)}
+        at: dict[Axis, Expr] = {m.tap: Const(k) for m, k in zip(self.t.matrices, taps)}
         at |= {a: b.base for a, b in self.steps.items()}
         e = simplify(substitute(self.t.data, at))
         if isinstance(e, Where):
-            conds = [self.flag(c) for c in conjuncts(e.cond)]
-            e = Where(all_of(conds), e.a, e.b)
+            cond = all_of([self.flag(c) for c in conjuncts(e.cond)])
+            assert cond is not None, e  # a condition is of one at least
+            e = Where(cond, e.a, e.b)
         return self.name(linearise(e, self.ctx.place), "d")
 
-    def flag(self, cond):
+    def flag(self, cond: Expr) -> Var:
         for var, known in self.flags.items():
             if known == cond:
                 return var
@@ -153,27 +166,27 @@ class _Code:
         self.flags[var] = cond
         return var
 
-    def linear(self, matrix, inputs):
+    def linear(self, matrix: Array, inputs: Sequence[Expr]) -> list[Expr]:
         """The products of a matrix with a vector of values, named; pairs of columns and of rows
         that agree up to signs share their sums and differences."""
         rows = [{k: float(c) for k, c in enumerate(row) if c and not is_zero(inputs[k])}
                 for row in matrix]
         values = dict(enumerate(inputs))
         self._pair_columns(rows, values)
-        results = [None] * len(rows)
+        results: dict[int, Expr] = {}
         for i, j in _row_pairs(rows):
             even = {k: c for k, c in rows[i].items() if rows[j][k] == c}
             odd = {k: c for k, c in rows[i].items() if rows[j][k] != c}
             e, o = (self.name(_sum(x, values), "e") for x in (even, odd))
             results[i], results[j] = e + o, e - o
         for i, row in enumerate(rows):
-            if results[i] is None:
+            if i not in results:
                 results[i] = _sum(row, values)
-        return [self.name(r, "y") for r in results]
+        return [self.name(results[i], "y") for i in range(len(rows))]
 
-    def _pair_columns(self, rows, values):
+    def _pair_columns(self, rows: Sequence[dict[int, float]], values: dict[int, Expr]) -> None:
         """Columns equal up to the sign in every row become their sum and their difference."""
-        taken = set()
+        taken: set[int] = set()
         for a, b in [(a, b) for a in values for b in values if a < b]:
             if taken & {a, b} or not all((a in r) == (b in r) and abs(r.get(a, 0)) == abs(
                     r.get(b, 0)) for r in rows) or sum(a in r for r in rows) < 3:
@@ -188,13 +201,13 @@ class _Code:
                     r[plus if x == y else minus] = x
             taken |= {plus, minus}
 
-    def store(self, rows, value):
+    def store(self, rows: tuple[int, ...], value: Expr) -> None:
         """Put the outputs of one point of the block, under a condition where it may not exist."""
-        at, conds = {}, []
+        at, guards = {}, []
         for m, u in zip(self.t.matrices, rows):
             at[m.rows] = self.steps[m.rows].at(u)
-            conds.append(self.steps[m.rows].guard(u))
-        conds = [c for c in conds if c is not None]
+            guards.append(self.steps[m.rows].guard(u))
+        conds = [c for c in guards if c is not None]
         place, acc = self.ctx.place, {self.stage.acc[0]: value}
         for o in self.stage.outputs:
             index = tuple(simplify(substitute(i, at)) for i in o.index)
@@ -202,9 +215,9 @@ class _Code:
             self.out.append(Put(o.buffer, place(o.buffer)(index), v, all_of(conds)))
 
 
-def _row_pairs(rows):
+def _row_pairs(rows: Sequence[Mapping[int, float]]) -> Iterator[tuple[int, int]]:
     """Disjoint pairs of rows with the same magnitudes, some signs equal and some not."""
-    taken = set()
+    taken: set[int] = set()
     for i in range(len(rows)):
         for j in range(i + 1, len(rows)):
             if taken & {i, j} or rows[i].keys() != rows[j].keys():
@@ -217,17 +230,17 @@ def _row_pairs(rows):
                 yield i, j
 
 
-def _sum(terms, values):
+def _sum(terms: Mapping[int, float], values: Mapping[int, Expr]) -> Expr:
     """c1*x1 + c2*x2 + ..., a term without a multiplication first."""
     order = sorted(terms.items(), key=lambda t: (t[1] != 1.0, abs(t[1]) != 1.0, t[0]))
     if not order:
         return Const(0, "f32")
-    total = None
-    for k, c in order:
+    k, c = order[0]
+    x = values[k]
+    total = x if c == 1.0 else Unary("neg", x) if c == -1.0 else Const(c, "f32") * x
+    for k, c in order[1:]:
         x = values[k]
-        if total is None:
-            total = x if c == 1.0 else Unary("neg", x) if c == -1.0 else Const(c, "f32") * x
-        elif abs(c) == 1.0:
+        if abs(c) == 1.0:
             total = total + x if c > 0 else total - x
         else:
             total = total + Const(c, "f32") * x
