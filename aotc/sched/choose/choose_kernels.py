@@ -29,7 +29,8 @@ def choose_kernels(program: Program, target: Target, groups: Sequence[Group],
         groups = part_groups(program, groups, refused)
 
 
-def _chosen(program, target, groups, given):
+def _chosen(program: Program, target: Target, groups: Sequence[Group],
+            given: Mapping[str, Layout]) -> Schedule:
     """The Schedule of groups as they are; one that comes with its work items keeps them."""
     groups, layouts = choose_loops(program, target, groups, given)
     tiled = choose_tiles(program, target, groups, layouts)

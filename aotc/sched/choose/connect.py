@@ -12,11 +12,11 @@ from aotc.ir.category import factor_pairs
 from aotc.ir.expr import loads
 from aotc.ir.indices.remap import invert_map
 from aotc.ir.numbers.narrow import FLOAT_LANES
-from aotc.ir.program import Compute, Program
+from aotc.ir.program import Compute, Program, Step
 from aotc.ir.read_boxes import reads_once
 from aotc.ir.schedule import REGISTER, Group
 from aotc.ir.simplify import simplify
-from aotc.sched.model.stages import expand, group_stages, tree_size
+from aotc.sched.model.stages import TreeSize, expand, group_stages, tree_size
 from aotc.sched.model.tilegraph import ordered
 
 # nodes and depth of one element's expression with all maps of a kernel inlined: many times what
@@ -29,39 +29,47 @@ class _Bunch:
     creation.  A library call is a bunch of its own, which nothing joins.  ``sizes``: member ->
     TreeSize of its body with all maps among the members inlined."""
 
-    def __init__(self, compute, number=0):
-        self.members, self.number, self.sizes = [], number, {}
-        self.readers, self.large = {}, False  # buffer -> members that read it; one is too large
+    def __init__(self, step: Step, number: int = 0) -> None:
+        self.members: list[Step] = [step]
+        self.number, self.sizes = number, dict[Compute, TreeSize]()
+        # buffer -> members that read it; one is too large
+        self.readers, self.large = dict[str, dict[Compute, None]](), False
         self.before, self.is_read = 0, False  # bits of the bunches it depends on, by number
-        self.add(compute, tree_size(compute.body) if isinstance(compute, Compute) else None)
+        if isinstance(step, Compute):
+            self.grow({step: tree_size(step.body)})
 
     @property
-    def head(self):
+    def head(self) -> Compute:
         """The fold that gives the bunch its loops, or the last map."""
-        folds = [c for c in self.members if not self.is_call and c.fold != "none"]
-        return folds[-1] if folds else self.members[-1]
+        folds = [c for c in self.computes if c.fold != "none"]
+        return folds[-1] if folds else self.computes[-1]
 
     @property
-    def is_call(self):
+    def computes(self) -> list[Compute]:
+        """The members, none of a library call."""
+        return [c for c in self.members if isinstance(c, Compute)]
+
+    @property
+    def is_call(self) -> bool:
         return not isinstance(self.members[0], Compute)
 
-    def add(self, compute, size):
+    def add(self, compute: Compute, size: TreeSize) -> None:
         self.members.append(compute)
         self.grow({compute: size})
 
-    def grow(self, sizes):
+    def grow(self, sizes: Mapping[Compute, TreeSize]) -> None:
         """Members' sizes as they are now."""
         self.sizes |= sizes
         for c, size in sizes.items():
-            self.large = self.large or size is not None and not _is_small(size)
-            for b in size.reads if size is not None else ():
+            self.large = self.large or not _is_small(size)
+            for b in size.reads:
                 self.readers.setdefault(b, {})[c] = None
 
-    def maps(self):
+    def maps(self) -> dict[str, TreeSize]:
         """{buffer: TreeSize} of the members that can be inlined."""
-        return {c.out: self.sizes[c] for c in self.members if c.fold == "none"}
+        return {c.out: self.sizes[c] for c in self.computes if c.fold == "none"}
 
-    def produces(self):
+    def produces(self) -> set[str]:
         return {o for c in self.members for o in c.outs}
 
 
@@ -104,14 +112,15 @@ def _best_host(program: Program, step: Compute, owner: Mapping[str, _Bunch]) -> 
     return None
 
 
-def _weight(bunch):
+def _weight(bunch: _Bunch) -> int:
     head = bunch.head
     if factor_pairs(head.axes, head.raxes, head.fold, head.body):
         return 2
     return 1 if head.fold != "none" else 0
 
 
-def _note_dependences(bunches, bunch, step, owner):
+def _note_dependences(bunches: Iterable[_Bunch], bunch: _Bunch, step: Step,
+                      owner: Mapping[str, _Bunch]) -> None:
     """``bunch`` depends on what its member ``step`` reads, and so does what depends on it."""
     read = {owner[b] for b in step.inputs if b in owner} - {bunch}
     found = bunch.before
@@ -127,7 +136,7 @@ def _note_dependences(bunches, bunch, step, owner):
                 c.before |= found
 
 
-def _behind(bunches):
+def _behind(bunches: Collection[_Bunch]) -> set[_Bunch]:
     """Bunches that some other of ``bunches`` depends on: a step that reads both and joined the
     one that comes first would make a cycle."""
     before = 0
@@ -136,18 +145,18 @@ def _behind(bunches):
     return {c for c in bunches if before >> c.number & 1}
 
 
-def _inside(program, host, extra=()):
+def _inside(program: Program, host: _Bunch, extra: Sequence[Compute] = ()) -> dict[str, Compute]:
     """Maps of the bunch by output, for expansion."""
-    return {c.out: c for c in list(host.members) + list(extra) if c.fold == "none"}
+    return {c.out: c for c in (*host.computes, *extra) if c.fold == "none"}
 
 
-def _is_small(size):
+def _is_small(size: TreeSize) -> bool:
     """True if one element is a short expression: chains of any length, and steps that read what
     is before them twice, end up in several kernels."""
     return size.nodes <= NODES_LIMIT and size.depth <= DEPTH_LIMIT
 
 
-def _grown(host, bunch):
+def _grown(host: _Bunch, bunch: _Bunch) -> dict[Compute, TreeSize] | None:
     """{member: TreeSize} of those of a bunch that change with the maps of another inlined; None
     if one is too large."""
     maps = bunch.maps()
@@ -156,7 +165,7 @@ def _grown(host, bunch):
     return None if host.large or not all(map(_is_small, sizes.values())) else sizes
 
 
-def _joins_at_register(program, host, step):
+def _joins_at_register(program: Program, host: _Bunch, step: Compute) -> bool:
     """An elementwise compute whose points match the bunch's loops one to one."""
     head = host.head
     if head.fold == "none":
@@ -172,24 +181,23 @@ def _joins_at_register(program, host, step):
     return invert_map(next(iter(uses)), step.axes, head.axes) is not None
 
 
-def _elementwise_pair(program, host, step):
+def _elementwise_pair(program: Program, host: _Bunch, step: Compute) -> bool:
     """Map into map: every member is read at one place that is a bijection of the step's axes."""
-    for c in host.members:
+    for c in host.computes:
         uses = {n.index for n in step.loads if n.buffer == c.out}
         if uses and (len(uses) > 1 or invert_map(next(iter(uses)), step.axes, c.axes) is None):
             return False
-    last = host.members[-1]
-    return last.out in step.inputs or any(c.out in step.inputs for c in host.members)
+    return any(c.out in step.inputs for c in host.computes)
 
 
-def _absorb_maps(program, bunches, owner):
+def _absorb_maps(program: Program, bunches: list[_Bunch], owner: dict[str, _Bunch]) -> None:
     """A bunch of maps whose every output is read by one other bunch, elementwise, moves into
     it as a prologue."""
     moved = set()
     for c in bunches:
-        if c.is_call or any(m.fold != "none" for m in c.members):
+        if c.is_call or any(m.fold != "none" for m in c.computes):
             continue
-        outs = [m for m in c.members if any(owner[s.outs[0]] is not c
+        outs = [m for m in c.computes if any(owner[s.outs[0]] is not c
                                             for s in program.consumers.get(m.out, ()))
                 or m.out in program.results]
         users = {id(owner[s.outs[0]]): owner[s.outs[0]] for m in outs
@@ -201,7 +209,7 @@ def _absorb_maps(program, bunches, owner):
         if sizes is None or not _prologue_fits(program, c, host, outs):
             continue
         host.grow(sizes | c.sizes)
-        for m in c.members:
+        for m in c.computes:
             owner[m.out] = host
         host.members = sorted(host.members + c.members,
                               key=lambda m: program.position[m.outs[0]])
@@ -209,14 +217,14 @@ def _absorb_maps(program, bunches, owner):
     bunches[:] = [c for c in bunches if c not in moved]
 
 
-def _prologue_fits(program, bunch, host, outs):
+def _prologue_fits(program: Program, bunch: _Bunch, host: _Bunch, outs: Iterable[Compute]) -> bool:
     """The host's maps read every point of the bunch at most once; the fold (if any) never
     does."""
     for m in outs:
         for s in program.consumers[m.out]:
             if s in bunch.sizes:
                 continue
-            if s.fold != "none":
+            if not isinstance(s, Compute) or s.fold != "none":
                 return False
             uses = {n.index for n in s.loads if n.buffer == m.out}
             if len(uses) != 1 or not (
@@ -226,11 +234,11 @@ def _prologue_fits(program, bunch, host, outs):
     return True
 
 
-def _one_stage(program, bunch, owner):
+def _one_stage(program: Program, bunch: _Bunch, owner: dict[str, _Bunch]) -> list[_Bunch]:
     """A bunch of maps that stores several of them must be one set of loops.  Where the way from
     one to another is a bijection step by step, but not seen to be one as a whole, its members get
     kernels of their own."""
-    if bunch.is_call or any(m.fold != "none" for m in bunch.members):
+    if bunch.is_call or any(m.fold != "none" for m in bunch.computes):
         return [bunch]
     group = _group(program, bunch, 0)
     if len(group.outputs) == 1 or len(group_stages(program, group)) == 1:
@@ -240,11 +248,12 @@ def _one_stage(program, bunch, owner):
     return parts
 
 
-def _topological(program, bunches, owner):
+def _topological(program: Program, bunches: Iterable[_Bunch],
+                 owner: Mapping[str, _Bunch]) -> list[_Bunch]:
     """Bunches in an order that respects every edge; ties by first member."""
     left = sorted(bunches, key=lambda c: min(program.position[m.outs[0]] for m in c.members))
     deps = [{owner[b] for m in c.members for b in m.inputs if b in owner} - {c} for c in left]
-    readers, waits = {}, [len(d) for d in deps]
+    readers, waits = dict[_Bunch, list[int]](), [len(d) for d in deps]
     for i, found in enumerate(deps):
         for c in found:
             readers.setdefault(c, []).append(i)
@@ -259,7 +268,7 @@ def _topological(program, bunches, owner):
     return out
 
 
-def _group(program, bunch, number):
+def _group(program: Program, bunch: _Bunch, number: int) -> Group:
     if bunch.is_call:
         call, = bunch.members
         return Group(f"g{number:03d}", call.outs[:1], call.outs, call.outs[0])
@@ -267,7 +276,7 @@ def _group(program, bunch, number):
     outputs = tuple(o for m in bunch.members for o in m.outs if o in program.results or any(
         s not in bunch.members for s in program.consumers.get(o, ())))
     level = {b: REGISTER for m in bunch.members for b in m.inputs if b in inside}
-    return Group(f"g{number:03d}", tuple(m.out for m in bunch.members), outputs,
+    return Group(f"g{number:03d}", tuple(m.out for m in bunch.computes), outputs,
                  bunch.head.out, level)
 
 
@@ -277,8 +286,8 @@ def part_groups(program: Program, groups: Sequence[Group],
     apart = {c for g in groups if g.name in names for c in g.computes}
     parts = [replace(g, name=f"{g.name}_part") for g in connect(program)
              if g.computes[0] in apart]
-    groups = ordered(program, [g for g in groups if g.name not in names] + parts)
-    return tuple(replace(g, name=f"g{i:03d}") for i, g in enumerate(groups))
+    whole = [g for g in groups if g.name not in names]
+    return numbered(ordered(program, whole + parts))
 
 
 def register_groups(program: Program, apart: Collection[str] = ()) -> tuple[Group, ...]:

@@ -13,7 +13,7 @@ predicted seconds, are descended to a local optimum.  The same seed gives the sa
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
@@ -81,7 +81,7 @@ class Construction:
 def tile_benefit(q: float, q_new: float, beta: float) -> float:
     """Benefit of a tile move from its traffic: bytes into the level, before and after.  beta: from
     1 to 4 while a walk cools."""
-    return (q / q_new) ** beta
+    return float((q / q_new) ** beta)
 
 
 def vthread_benefit(width: int, banks: int, vthreads: int) -> float:
@@ -267,7 +267,7 @@ def construct(model: GroupModel, machine: Machine, budget: Budget = Budget(),
     return Construction(state, space.cost(state), walker, space.looked)
 
 
-def _recombined(space, state):
+def _recombined(space: Space, state: State) -> State:
     """The state with each inner tile replaced by the best one that any walk has measured and that
     lies inside: traffic of a level depends on that level's tile alone."""
     tiles = state.tiles[:1]
@@ -334,7 +334,8 @@ def descend(space: Space, state: State) -> State:
         state, now = better, found
 
 
-def _around(space, state, near):
+def _around(space: Space, state: State,
+            near: Callable[[Space, Widths, Widths], Iterator[Widths]]) -> Iterator[State]:
     """Complete states near a state that fit."""
     for number, tile in enumerate(state.tiles):
         outer = state.tiles[number - 1] if number else space.model.extents
@@ -353,14 +354,14 @@ def _around(space, state, near):
                 yield State(state.tiles, v)
 
 
-def _single(space, tile, outer):
+def _single(space: Space, tile: Widths, outer: Widths) -> Iterator[Widths]:
     for a, rungs in enumerate(space.rungs):
         for r in rungs[:bisect_right(rungs, outer[a])]:
             if r != tile[a]:
                 yield tile[:a] + (r,) + tile[a + 1:]
 
 
-def _swapped(space, tile, outer):
+def _swapped(space: Space, tile: Widths, outer: Widths) -> Iterator[Widths]:
     at = [place[x] for place, x in zip(space.place, tile)]
     tops = [bisect_right(rungs, o) for rungs, o in zip(space.rungs, outer)]
     for a, b in permutations(range(len(tile)), 2):

@@ -6,9 +6,11 @@
 """
 
 
+from collections.abc import Iterator, Sequence
+
 from aotc.ir.category import factor_pairs
-from aotc.ir.expr import Const, Shape, axes_of
-from aotc.ir.layout import Layout, Pad, Reorder, Split, unfold_for_tile
+from aotc.ir.expr import Const, Expr, Load, Shape, axes_of
+from aotc.ir.layout import Layout, Movement, Pad, Reorder, Split, unfold_for_tile
 from aotc.ir.program import Compute, Program
 from aotc.ir.read_boxes import interval
 from aotc.ir.simplify import linear_in, simplify
@@ -16,6 +18,7 @@ from aotc.sched.model.elementwise import elementwise_class
 from aotc.target.base import Target
 
 LANES = (1, 2, 4)  # o_t in lanes, twice that (what searches found most often), four times
+Sliding = tuple[int, int, int, int, int, int]  # as ``_window`` says
 TILES = (4, 8, 16)  # outputs along a spatial dimension, or the divisor next to them
 
 
@@ -75,8 +78,8 @@ def channel_dims(program: Program, buffer: str) -> list[int]:
     most readers contract over; of the whole elementwise class."""
     votes: dict[int, int] = {}
     for b in elementwise_class(program, buffer) or (buffer,):
-        for s in program.consumers.get(b, ()):
-            for n in s.loads if isinstance(s, Compute) else ():
+        for s in (s for s in program.consumers.get(b, ()) if isinstance(s, Compute)):
+            for n in s.loads:
                 if n.buffer == b:
                     for d in _contracted(s, n):
                         votes[d] = votes.get(d, 0) + 2
@@ -86,14 +89,14 @@ def channel_dims(program: Program, buffer: str) -> list[int]:
     return sorted(votes, key=lambda d: (-votes[d], d))
 
 
-def _contracted(step, load):
+def _contracted(step: Compute, load: Load) -> list[int]:
     """Dimensions of a Load that a sum of products indexes by a reduction axis alone."""
     if not factor_pairs(step.axes, step.raxes, step.fold, step.body):
         return []
     return [d for d, i in enumerate(load.index) if axes_of(i) and axes_of(i) <= set(step.raxes)]
 
 
-def _written(step):
+def _written(step: Compute) -> list[int]:
     """Dimensions of the output that run along the lanes of a sum of products."""
     return [step.axes.index(a) for f in factor_pairs(step.axes, step.raxes, step.fold, step.body)
             for a in f.n][:1]
@@ -101,12 +104,12 @@ def _written(step):
 
 # ---------------------------------------------------------------- overlapped tiles
 
-def _window_tiles(program, buffer):
+def _window_tiles(program: Program, buffer: str) -> Iterator[Layout]:
     """Overlapped tiles for readers whose windows slide over static dimensions: the last two that
     they do, tiles of the same number of outputs, the channel innermost."""
     shape = program.shape(buffer)
-    for s in program.consumers.get(buffer, ()):
-        for n in s.loads if isinstance(s, Compute) else ():
+    for s in (s for s in program.consumers.get(buffer, ()) if isinstance(s, Compute)):
+        for n in s.loads:
             if n.buffer != buffer or not _contracted(s, n):
                 continue
             windows = [w for w in (_window(s, n.index[d], d, shape[d])
@@ -119,7 +122,7 @@ def _window_tiles(program, buffer):
                     yield layout
 
 
-def _window(step, index, dim, extent):
+def _window(step: Compute, index: Expr, dim: int, extent: Expr) -> Sliding | None:
     """(dim, outputs, step, taps' reach, before, after) of a sliding index; None for others."""
     own = axes_of(index) & set(step.axes)
     if len(own) != 1 or not axes_of(index) & set(step.raxes) or not isinstance(extent, Const):
@@ -128,7 +131,10 @@ def _window(step, index, dim, extent):
     parts = linear_in(simplify(index), axis)
     if parts is None or not isinstance(axis.extent, Const) or not isinstance(parts[0], Const):
         return None
-    lo, hi = (simplify(e) for e in interval(parts[1], {}))
+    lo, hi = interval(parts[1], {})
+    if lo is None or hi is None:
+        return None
+    lo, hi = simplify(lo), simplify(hi)
     if not isinstance(lo, Const) or not isinstance(hi, Const) or parts[0].value < 1:
         return None
     v, n = parts[0].value, axis.extent.value
@@ -136,11 +142,12 @@ def _window(step, index, dim, extent):
     return dim, n, v, hi.value - lo.value + 1, max(0, -lo.value), max(0, over)
 
 
-def _tiled(windows, shape, channel, tile):
+def _tiled(windows: Sequence[Sliding], shape: Shape, channel: int, tile: int) -> Layout | None:
     outputs = {w[0]: nearest_divisor(w[1], tile) for w in windows}
     if any(outputs[d] in (1, n) for d, n, *_ in windows):
         return None
-    primitives, at, dims = [], 0, {}
+    primitives: list[Movement] = []
+    at, dims = 0, {}
     for d, _, _, _, before, after in windows:
         if before or after:
             primitives.append(Pad(d, before, after))

@@ -7,11 +7,12 @@ from functools import partial
 from aotc.ir.access import is_unit, offset_of, stride
 from aotc.ir.category import (
     PRODUCTS,
+    Factors,
     dot_dtypes,
     endless,
     zero_filled,
 )
-from aotc.ir.expr import Axis, Binary, Const, Load, axes_of, loads
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of, loads
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
@@ -20,12 +21,13 @@ from aotc.sched.accelerator.kernels import unit_choice
 from aotc.sched.choose.divided import digit_choice
 from aotc.sched.choose.dot_choice import dot_choice
 from aotc.sched.choose.single_row import single_row_choice
-from aotc.sched.cost.accesses import converts
+from aotc.sched.cost.accesses import converted
 from aotc.sched.cost.lane_score import lane_score
 from aotc.sched.cost.product_rows import exact_dtypes, pick_row
 from aotc.sched.cost.row_cost import row_waste
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
 from aotc.sched.model.stages import (
+    Output,
     Stage,
     contraction_factors,
     lane_nest,
@@ -33,9 +35,10 @@ from aotc.sched.model.stages import (
 )
 from aotc.sched.rows.exchange import exchange_choice
 from aotc.sched.rows.panels import panel_layout
-from aotc.sched.rows.settled_choices import Settled
+from aotc.sched.rows.settled_choices import Settled, Wanted
 from aotc.sched.rows.winograd_stages import transform_inputs
 from aotc.target.base import Target
+from aotc.target.kernel_rows import ProductRow
 
 PLAIN = StageChoice("loops")
 
@@ -74,7 +77,7 @@ def _stored(c: Settled, s: Stage) -> None:
             c.layouts[o.buffer] = _layout(c, o, lane, c.wanted.get(o.buffer))
 
 
-def _contraction_inputs(c):
+def _contraction_inputs(c: Settled) -> dict[str, Wanted]:
     """Buffer -> (load, dims, rows): the dims that a contraction's row operand indexes by reduction
     axes only (and by its group, of channels in groups), and those it indexes by a row axis, if it
     may step along the reduction with any stride."""
@@ -95,21 +98,23 @@ def _contraction_inputs(c):
     return out
 
 
-def _copies_of_halves(c):
+def _copies_of_halves(c: Settled) -> list[tuple[str, str]]:
     """[(copy in f32, tensor of f16)] of the stages that only convert: what wants one in some order
     wants both in it."""
     found = []
     for s in (s for g in c.groups for s in c.stages[g.name] if len(s.outputs) == 1):
-        o, value = s.outputs[0], s.outputs[0].value
-        if converts(value) and value.x.index == o.index:
-            found.append((o.buffer, value.x.buffer))
+        o, source = s.outputs[0], converted(s.outputs[0].value)
+        if source is not None and source.index == o.index:
+            found.append((o.buffer, source.buffer))
     return found
 
 
-def _row_inputs(c, s):
+def _row_inputs(c: Settled, s: Stage) -> list[tuple[str, Wanted]]:
     """[(buffer, as in ``_contraction_inputs``)] of one stage."""
     f, out = contraction_factors(c.program, s), []
-    for n in loads(f.a) if f is not None else ():
+    if f is None:
+        return []
+    for n in loads(f.a):
         dims = tuple(d for d, i in enumerate(n.index) if axes_of(i) & set(f.k)
                      and axes_of(i) <= {*f.k, *f.batch})
         rows = {d for d, i in enumerate(n.index) if i in f.m} if _may_step(f) else ()
@@ -118,7 +123,7 @@ def _row_inputs(c, s):
     return out
 
 
-def _may_step(f):
+def _may_step(f: Factors) -> bool:
     """True if the row operand is a plain f32 Load with one reduction axis: rows next to each other
     in memory may then be read at any stride along that axis."""
     if f.a.dtype != "f32":
@@ -128,7 +133,7 @@ def _may_step(f):
         len([r for r in f.k if r.extent != Const(1)]) == 1)
 
 
-def _layout(c, output, lane, wanted):
+def _layout(c: Settled, output: Output, lane: Axis | None, wanted: Wanted | None) -> Layout:
     """Innermost come the dims a consuming contraction reduces over, else the lane axis's dims.  A
     stage that would have to store across its lanes for that keeps them innermost, if the
     contraction can have its rows side by side instead."""
@@ -138,13 +143,12 @@ def _layout(c, output, lane, wanted):
         load, dims = wanted[:2]
         inner = sorted(dims, key=lambda d: (_significance(load.index[d]), d))
     else:
-        dims = [d for d, i in enumerate(output.index) if lane in axes_of(i)] if lane else []
-        inner = sorted(dims, key=lambda d: (_significance(output.index[d]), d))
+        inner = sorted(own, key=lambda d: (_significance(output.index[d]), d))
     perm = [d for d in range(rank) if d not in inner] + inner
     return Layout(()) if perm == list(range(rank)) else Layout((Reorder(tuple(perm)),))
 
 
-def _const_layouts(c, s, lane):
+def _const_layouts(c: Settled, s: Stage, lane: Axis | None) -> None:
     """Constants a nest reads along the lane axis are stored with that dimension innermost."""
     if lane is None or stage_category(s) in PRODUCTS and s.name not in c.lanes:
         return
@@ -156,7 +160,7 @@ def _const_layouts(c, s, lane):
                 c.layouts.setdefault(n.buffer, Layout((Reorder(tuple(perm)),)))
 
 
-def _relayoutable(c, load, lane):
+def _relayoutable(c: Settled, load: Load, lane: Axis) -> bool:
     """A constant indexed by plain axes (or 0), ``lane`` among them, not laid out otherwise yet."""
     return (load.buffer in c.program.consts and load.buffer not in c.layouts
             and load.buffer not in c.plain
@@ -164,12 +168,12 @@ def _relayoutable(c, load, lane):
             and all(isinstance(i, (Axis, Const)) for i in load.index))
 
 
-def _significance(index):
+def _significance(index: Expr) -> int:
     """Floor-div digits lie outside modulo digits of the same axis."""
     return 0 if isinstance(index, Binary) and index.op == "floordiv" else 1
 
 
-def _lane_axis(c, s):
+def _lane_axis(c: Settled, s: Stage) -> Axis | None:
     """The axis that runs over lanes; None if no axis is worth it."""
     if s.name in c.lanes:
         return c.lanes[s.name]
@@ -189,7 +193,7 @@ def _lane_axis(c, s):
     return best
 
 
-def _nest_lane(c, s, f):
+def _nest_lane(c: Settled, s: Stage, f: Factors) -> Axis | None:
     """The row axis that a contraction with few lanes (groups of few channels, few outputs) had
     better run over lanes, as a window does: it fills vectors, and everything that moves along it
     lies side by side already.  None if there is none."""
@@ -225,14 +229,14 @@ def _plain_choice(c: Settled, s: Stage) -> StageChoice:
     if s.name in c.lanes:
         rows = c.target.rows("transform")
         whole = bool(rows) and all(o.value.dtype in rows[0].stored for o in s.outputs)
-        return StageChoice(rows[0].name, lane.name) if whole else PLAIN
+        return StageChoice(rows[0].name, c.lanes[s.name].name) if whole else PLAIN
     if kind == "contraction":
         f = contraction_factors(c.program, s)
         found = unit_choice(c, s, f, lane)
         if found is not None:
             return found
         if f is not None and lane in f.n and _f32_rows(c.target):
-            choice = _contraction_choice(c, s, lane)
+            choice = _contraction_choice(c, f, lane)
             alone = single_row_choice(c, s, f) if choice.b == "packed" else None
             return alone or choice
         kind = "window"
@@ -273,8 +277,7 @@ def window_block(s: Stage, lane: Axis | None, most: int) -> tuple[Axis, Axis] | 
 
 # ---------------------------------------------------------------- contractions
 
-def _contraction_choice(c, s, lane):
-    f = contraction_factors(c.program, s)
+def _contraction_choice(c: Settled, f: Factors, lane: Axis) -> StageChoice:
     m = 1
     for a in f.m:
         m *= estimate(a.extent)
@@ -297,11 +300,11 @@ def _contraction_choice(c, s, lane):
     return StageChoice(row.name, lane.name, k.name, a_mode, b_mode)
 
 
-def _f32_rows(target):
+def _f32_rows(target: Target) -> list[ProductRow]:
     return [u for u in target.rows("contraction") if u.a == "f32" and not u.unit]
 
 
-def _row_mode(c, f, load, guard):
+def _row_mode(c: Settled, f: Factors, load: Load | None, guard: Expr | None) -> tuple[Axis, str]:
     """Innermost reduction axis and whether rows are read in place (unit stride, guard and data
     indices free of it, few enough taps)."""
     best = max(f.k, key=lambda r: estimate(r.extent))
@@ -326,7 +329,7 @@ def _row_mode(c, f, load, guard):
     return best, "packed"
 
 
-def _lane_mode(c, f, lane, k, row, a_mode):
+def _lane_mode(c: Settled, f: Factors, lane: Axis, k: Axis, row: ProductRow, a_mode: str) -> str:
     """How the lane operand is read; decides the weight's layout when it is packed offline."""
     name = _panel_weight(c, f, lane, k, row, a_mode)
     if name is not None:
@@ -338,7 +341,8 @@ def _lane_mode(c, f, lane, k, row, a_mode):
     return "packed"
 
 
-def _panel_weight(c, f, lane, k, row, a_mode):
+def _panel_weight(c: Settled, f: Factors, lane: Axis, k: Axis, row: ProductRow,
+                  a_mode: str) -> str | None:
     """Layout N/NR taps K N%NR for a constant indexed by plain axes, used by this stage only."""
     b = f.b
     if not isinstance(b, Load) or b.buffer not in c.program.consts or b.buffer in c.plain:

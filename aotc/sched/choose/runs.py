@@ -70,7 +70,8 @@ def best_run(model: GroupModel, machine: Machine, state: Sequence[Widths],
     return None
 
 
-def _along(model, machine, outer, tile, axis, aligned, free):
+def _along(model: GroupModel, machine: Machine, outer: Sequence[Widths], tile: Widths, axis: int,
+           aligned: Sequence[Aligned], free: Free) -> Run | None:
     """The best Run along an axis in steps of a tile; None if nothing slides, or if a stage does not
     move with the steps: it would be computed in each."""
     found = sliding(model, tile, axis)

@@ -71,7 +71,7 @@ def leaves_cache(target: Target, row: ProductRow, choice: StageChoice, f: Factor
 def balanced(panels: int, most: int, workers: int, blocks: int = 1) -> int:
     """Panels of one work item, at most ``most``: as many as let the workers end together.  blocks:
     of rows, each of which meets all panels."""
-    def longest(per_item):
+    def longest(per_item: int) -> int:
         return -(-blocks * -(-panels // per_item) // workers) * per_item
 
     return min(_per_item(panels, most), key=lambda p: (longest(p), -p))

@@ -12,12 +12,13 @@ from math import prod
 from operator import itemgetter
 
 from aotc.ir.access import offset_of, stride
-from aotc.ir.category import PRODUCTS
+from aotc.ir.category import PRODUCTS, Factors
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const
+from aotc.ir.expr import Axis, Const
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
+from aotc.ir.stage_choice import StageChoice
 from aotc.sched.accelerator.kernels import copied_tile
 from aotc.sched.choose.order import order_items
 from aotc.sched.choose.slices import balanced, leaves_cache, slice_candidates
@@ -30,7 +31,9 @@ from aotc.sched.model.stages import Stage, contraction_factors, group_stages
 from aotc.sched.rows.row_blocks import even, row_block
 from aotc.sched.rows.winograd_stages import has_transform
 from aotc.target.base import Target
+from aotc.target.kernel_rows import ProductRow
 
+Cut = tuple[dict[str, int], dict[str, dict[str, int]]]  # (tile, {stage: how its sum is sliced})
 TRIED = ((1, 1), (1, 2), (2, 1), (1, 4), (4, 1))  # of the first tile's rows, and of its parts
 
 
@@ -50,12 +53,12 @@ def choose_threads(target: Target, groups: Sequence[Group]) -> tuple[Group, ...]
         for g in groups)
 
 
-def _tiled(program, target, g, layouts):
+def _tiled(program: Program, target: Target, g: Group, layouts: Mapping[str, Layout]) -> Group:
     stages = group_stages(program, g)
     if not stages:
         return g  # a library call: its items are its own
     anchor = next(s for s in stages if g.anchor in s.computes)
-    split = {}
+    split: Mapping[str, Mapping[str, int]] = {}
     if has_transform(program, g):
         tile = slab_tile(program, target, g, stages, anchor, layouts)
     elif len(stages) > 1:
@@ -76,7 +79,8 @@ def _tiled(program, target, g, layouts):
     return g if split else order_items(program, target.machine, g)
 
 
-def _across_lanes(program, target, g, anchor, layouts):
+def _across_lanes(program: Program, target: Target, g: Group, anchor: Stage,
+                  layouts: Mapping[str, Layout]) -> bool:
     """True if the lanes of a map lie far apart in its first output: a transposition."""
     lane = next((a for a in anchor.axes if a.name == g.choice(anchor.name).lanes),
                 None)
@@ -87,7 +91,7 @@ def _across_lanes(program, target, g, anchor, layouts):
     return not (isinstance(step, Const) and step.value <= target.tuning.near_elements)
 
 
-def _nest_tile(target, g, anchor, across=False):
+def _nest_tile(target: Target, g: Group, anchor: Stage, across: bool = False) -> dict[str, int]:
     """Cut outer axes until a work item has about ``item_points`` points.  The axis whose neighbours
     a window computes together is cut into whole blocks.  across: one vector of lanes at a time, so
     that the few lines its elements go to stay in the cache until they are full."""
@@ -121,7 +125,8 @@ def _nest_tile(target, g, anchor, across=False):
     return tile
 
 
-def _cheapest(program, target, g, layouts, kinds):
+def _cheapest(program: Program, target: Target, g: Group, layouts: Mapping[str, Layout],
+              kinds: Sequence[Sequence[Cut]]) -> Cut:
     """The (tile, split) of a group that costs least.  kinds: lists of them, of whole sums and of
     sliced ones; of each kind the first counts if it takes as long as the best, and the first kind
     unless the other one clearly takes less."""
@@ -134,17 +139,18 @@ def _cheapest(program, target, g, layouts, kinds):
     return _first_alike(best, tuning.slice_gain)[1]
 
 
-def _first_alike(found, gain):
+def _first_alike(found: Sequence[tuple[float, Cut]], gain: float) -> tuple[float, Cut]:
     """The first (seconds, x) of found, unless the least takes less than a share of it."""
     least = min(found, key=itemgetter(0))
     return least if least[0] < gain * found[0][0] else found[0]
 
 
-def _product_tiles(program, target, g, s):
+def _product_tiles(program: Program, target: Target, g: Group, s: Stage) -> list[list[Cut]]:
     """[[(tile, {stage: how its sum is sliced}), ..], ..] that a product's work items may have, of
     whole sums and of sliced ones, what hardly fits last; one alone where an extent is a symbol's,
     and where a work item is one register tile."""
     f = contraction_factors(program, s)
+    assert f is not None, s.name  # so its row says
     choice = g.choices[s.name]
     row = target.product_row(choice.row)
     mr, grow = row.tile.mr, target.tuning.symbols_grow
@@ -153,7 +159,7 @@ def _product_tiles(program, target, g, s):
     single = {a.name: 1 for a in outer if a.extent != Const(1)}
     sliced = [(single | {lane.name: columns} | row_block(f.m, rows, mr, grow), {s.name: steps})
               for rows, columns, steps in slice_candidates(target, row, choice, f, lane)]
-    whole = [] if row.expands_panels and sliced else [
+    whole: list[Cut] = [] if row.expands_panels and sliced else [
         (single | cut | row_block(f.m, rows, mr, grow), {}) for rows, cut in _whole_sums(
             target, f, choice, row, lane, estimate_volume(a.extent for a in outer))]
     kinds = [sliced, whole] if leaves_cache(target, row, choice, f, lane) else [whole, sliced]
@@ -161,7 +167,8 @@ def _product_tiles(program, target, g, s):
     return kinds if all(isinstance(a.extent, Const) for a in s.axes) else [kinds[0][:1]]
 
 
-def _whole_sums(target, f, choice, row, lane, items):
+def _whole_sums(target: Target, f: Factors, choice: StageChoice, row: ProductRow, lane: Axis,
+                items: int) -> list[tuple[int, dict[str, int]]]:
     """[(rows, {lane: columns} if they are cut)] of work items of a product whose sum is not sliced;
     items: how many such products there are."""
     rows, parts = _first_blocks(target, f, choice, row, lane, items)
@@ -171,7 +178,7 @@ def _whole_sums(target, f, choice, row, lane, items):
                   for up, down in TRIED for more, less in TRIED]
     panels, workers = -(-estimate(lane.extent) // row.tile.nr), target.machine.workers
     m, most = estimate_volume(a.extent for a in f.m), _worth(target, f, row, lane, items)
-    found = []
+    found: list[tuple[int, dict[str, int]]] = []
     for rows, parts in dict.fromkeys((r, min(panels, p)) for r, p in tried):
         if not found or items * -(-m // rows) * parts <= most:
             columns = balanced(panels, -(-panels // parts), workers) * row.tile.nr
@@ -179,14 +186,15 @@ def _whole_sums(target, f, choice, row, lane, items):
     return found
 
 
-def _worth(target, f, row, lane, items):
+def _worth(target: Target, f: Factors, row: ProductRow, lane: Axis, items: int) -> int:
     """As how many work items so many products on a row are worth handing to other workers."""
     work = 2 * estimate_volume(a.extent for a in (*f.m, lane, *f.k))
     return max(1, work * items // round(target.machine.grain_flops * max(
         1.0, row_rate(row, target.tuning))))
 
 
-def _first_blocks(target, f, choice, row, lane, items):
+def _first_blocks(target: Target, f: Factors, choice: StageChoice, row: ProductRow, lane: Axis,
+                  items: int) -> tuple[int, int]:
     """(rows of a work item, how many parts the columns are cut into) of so many products: where
     the search for a tile begins.  What is fitted here bounds that search and decides nothing but
     among tiles that cost alike."""

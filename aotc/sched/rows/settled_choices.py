@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TypeVar
 
 from aotc.ir.access import offset_of
-from aotc.ir.expr import Expr, Load
+from aotc.ir.expr import Axis, Expr, Load
 from aotc.ir.layout import Layout
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import Group
@@ -32,8 +32,8 @@ class Settled:
         about = program.known("loops")
         if not about:
             about |= {"lanes": transform_lanes(program), "plain": called_buffers(program)}
-        self.lanes = about["lanes"]  # of the stages of Winograd forms
-        self.plain = about["plain"]
+        self.lanes: dict[str, Axis] = about["lanes"]  # of the stages of Winograd forms
+        self.plain: set[str] = about["plain"]
         self.known = target_memo(program, target)
         # how contractions read their rows: (load, the dims that the sum runs over, those of rows)
         self.wanted: dict[str, Wanted] = {}
