@@ -5,12 +5,14 @@ part of the other: a **component** is the least set of computes that no group, r
 either Schedule reaches out of.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from aotc.errors import AotcError
+from aotc.ir.layout import LayoutJson
 from aotc.ir.program import Program, Rewrite
-from aotc.ir.schedule import Schedule
+from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import RULES, apply_rewrites
 from aotc.sched.check.check_schedule import check_schedule
 from aotc.sched.memory.allocate import allocate
@@ -78,8 +80,11 @@ def mixed(program: Program, target: Target, schedules: Sequence[Schedule],
     return _joined(program, target, schedules, components, best)
 
 
-def _joined(program, target, schedules, components, best):
-    rewrites, groups, layouts = [], [], {}
+def _joined(program: Program, target: Target, schedules: Sequence[Schedule],
+            components: Mapping[str, str], best: Mapping[str, int]) -> Schedule | None:
+    rewrites: list[Rewrite] = []
+    groups: list[Group] = []
+    layouts: dict[str, LayoutJson] = {}
     for i, s in enumerate(schedules):
         found = traced(program, s.rewrites)
         rewrites += [r for r, changed in found.changed if best[components[changed[0]]] == i]
@@ -89,9 +94,9 @@ def _joined(program, target, schedules, components, best):
         layouts |= {b: x for b, x in s.layouts.items() if b in near}
     try:
         after = apply_rewrites(program, tuple(rewrites))
-        groups = tuple(replace(g, name=f"g{i:03d}")
-                       for i, g in enumerate(ordered(after, groups)))
-        schedule = replace(schedules[0], groups=groups, layouts=layouts, buffers={},
+        named = tuple(replace(g, name=f"g{i:03d}")
+                      for i, g in enumerate(ordered(after, groups)))
+        schedule = replace(schedules[0], groups=named, layouts=layouts, buffers={},
                            rewrites=tuple(rewrites))
         schedule = replace(schedule, buffers=allocate(after, schedule))
         return None if check_schedule(after, schedule, target) else schedule
@@ -99,28 +104,28 @@ def _joined(program, target, schedules, components, best):
         return None  # the parts do not fit together
 
 
-def _by_component(program, schedule, components, seconds):
-    owner, out = owners(program, schedule.rewrites), {}
+def _by_component(program: Program, schedule: Schedule, components: Mapping[str, str],
+                  seconds: Sequence[float]) -> dict[str, float]:
+    owner, out = owners(program, schedule.rewrites), dict[str, float]()
     for g, s in zip(schedule.groups, seconds):
         component = components[owner[g.computes[0]]]
         out[component] = out.get(component, 0.0) + s
     return out
 
 
-def _components(program, schedules):
+def _components(program: Program, schedules: Sequence[Schedule]) -> dict[str, str]:
     """{compute of the program: a compute that stands for its component}."""
     root = {s.outs[0]: s.outs[0] for s in program.steps}
 
-    def find(c):
+    def find(c: str) -> str:
         while root[c] != c:
             root[c] = root[root[c]]
             c = root[c]
         return c
 
-    def tie(computes):
-        first, *rest = computes or [None]
-        for c in rest:
-            root[find(c)] = find(first)
+    def tie(computes: Sequence[str]) -> None:
+        for c in computes[1:]:
+            root[find(c)] = find(computes[0])
 
     differ = {b for s in schedules for b in s.layouts
               if any(_plain(s.layouts.get(b)) != _plain(t.layouts.get(b)) for t in schedules)}
@@ -128,7 +133,7 @@ def _components(program, schedules):
         found = traced(program, s.rewrites)
         for g in s.groups:
             tie([found.owner[c] for c in g.computes])
-        near = {}
+        near: dict[str, list[str]] = {}
         for c, touched in found.steps:
             for b in touched:
                 near.setdefault(b, []).append(found.owner[c])
@@ -139,7 +144,7 @@ def _components(program, schedules):
     return {c: find(c) for c in root}
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
 
 

@@ -87,7 +87,8 @@ def decide_regions(program: Program, target: Target, how: str, winograd: str | i
     """{region: Schedules of its bodies} of regions that are not ``given``: each body is decided
     like a Program of its own, once."""
     def decided(body: Program) -> Schedule:
-        known = body.known("decided", target.name, how, winograd, unfold, precision)
+        known: dict[Target, Schedule] = body.known(
+            "decided", target.name, how, winograd, unfold, precision)
         if target not in known:
             known[target] = decide(body, target, how, winograd, unfold, precision=precision,
                                    inner=True, written=False)

@@ -74,7 +74,7 @@ class StoredBytes:
             size = DTYPES["f32"].size * s.mr * s.nv * s.lanes
             return size if s.what == "keep" and s.point != ACC_TILE else 0
         if isinstance(s, Pack):
-            elements = self.now(s.depth) * self.now(s.columns)
+            elements: Array = self.now(s.depth) * self.now(s.columns)
             return self._size(s.to, s.dtype) * np.maximum(elements, 0)
         if isinstance(s, Fill):
             return self._size(s.buffer, s.value.dtype) * np.maximum(self.now(s.count), 0)

@@ -159,7 +159,8 @@ def has_own_item(program: Program, schedule: Schedule, found: Touched, buffer: s
 def meets(reads: Ends, makes: Ends) -> Array:
     """[items that read, items that make]: whether their boxes have an index in common."""
     (a, b), (c, d) = reads, makes
-    return np.all((a[:, None] <= d[None]) & (c[None] <= b[:, None]), axis=2)
+    common: Array = np.all((a[:, None] <= d[None]) & (c[None] <= b[:, None]), axis=2)
+    return common
 
 
 def own_items(machine: Machine, group: Group, count: int) -> int:
