@@ -107,7 +107,7 @@ def _best_host(program: Program, step: Compute, owner: Mapping[str, _Bunch]) -> 
     for host in hosts:
         if host in behind or not _is_small(size.inlined(host.maps())):
             continue
-        if step.fold == "none" and _joins_at_register(program, host, step):
+        if step.fold == "none" and _joins_at_register(host, step):
             return host
     return None
 
@@ -145,9 +145,9 @@ def _behind(bunches: Collection[_Bunch]) -> set[_Bunch]:
     return {c for c in bunches if before >> c.number & 1}
 
 
-def _inside(program: Program, host: _Bunch, extra: Sequence[Compute] = ()) -> dict[str, Compute]:
+def _inside(host: _Bunch) -> dict[str, Compute]:
     """Maps of the bunch by output, for expansion."""
-    return {c.out: c for c in (*host.computes, *extra) if c.fold == "none"}
+    return {c.out: c for c in host.computes if c.fold == "none"}
 
 
 def _is_small(size: TreeSize) -> bool:
@@ -165,23 +165,23 @@ def _grown(host: _Bunch, bunch: _Bunch) -> dict[Compute, TreeSize] | None:
     return None if host.large or not all(map(_is_small, sizes.values())) else sizes
 
 
-def _joins_at_register(program: Program, host: _Bunch, step: Compute) -> bool:
+def _joins_at_register(host: _Bunch, step: Compute) -> bool:
     """An elementwise compute whose points match the bunch's loops one to one."""
     head = host.head
     if head.fold == "none":
-        return _elementwise_pair(program, host, step)
+        return _elementwise_pair(host, step)
     if not isinstance(head.fold, str):
         return False
     if step.body.dtype not in FLOAT_LANES and head.body.dtype == "f32":
         return False  # the micro-kernels of folds store those
-    body = simplify(expand(step.body, _inside(program, host)))
+    body = simplify(expand(step.body, _inside(host)))
     uses = {n.index for n in loads(body) if n.buffer == head.out}
     if len(uses) != 1:
         return False
     return invert_map(next(iter(uses)), step.axes, head.axes) is not None
 
 
-def _elementwise_pair(program: Program, host: _Bunch, step: Compute) -> bool:
+def _elementwise_pair(host: _Bunch, step: Compute) -> bool:
     """Map into map: every member is read at one place that is a bijection of the step's axes."""
     for c in host.computes:
         uses = {n.index for n in step.loads if n.buffer == c.out}

@@ -4,11 +4,11 @@ told something else."""
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from aotc.errors import AotcError
 from aotc.ir.layout import Layout, LayoutJson
 from aotc.ir.program import Compute, Program, Rewrite
+from aotc.json_text import frozen
 from aotc.passes.images.unfold import unfold_candidates
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import TILES, find_convolution, legal_tiles
@@ -71,14 +71,11 @@ def layout_form(site: Site, target: Target, name: str) -> Form | None:
     buffer = next((b for b, n in canonical(site.piece, "").items() if n == number), None)
     if buffer is None or buffer not in site.fixed:
         return None
-    primitives = tuple(map(_frozen, json.loads(data)))
+    primitives = frozen(json.loads(data))
     layouts = {b: x for b, x in site.layouts.items() if b != buffer}
     return decided_form(site, target, name, "all", site.rewrites,
                         layouts | ({buffer: primitives} if primitives else {}))
 
-
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _options(site: Site) -> Iterator[tuple[str, str, tuple[Rewrite, ...]]]:
