@@ -10,6 +10,17 @@ include the multiples of the micro-kernel's rows and lanes.
 Walker 0 is greedy (growth: the walk with an infinite exponent), the others are random and start
 again from scratch, as long as a budget of states lasts; the best complete states of all, by
 predicted seconds, are descended to a local optimum.  The same seed gives the same state.
+
+What differs from the paper as printed:
+
+- A tile move's benefit is ``(Q/Q')^beta``, beta from 1 to 4, not ``(Q/Q')(F'/F)``; footprints are a
+  hard bound.
+- ``cache`` has ``cache_multiplier`` times the mean benefit of tiles times (footprint / capacity)
+  squared.  Printed are 16 to 19 beside at most 4 for a tile: such a walk leaves the first level at
+  once and ends tens of times off the optimum (tests/sched/test_gensor.py).
+- The roulette draws by cumulative sums, not by ``rand() >= p[i]``; the probability that a state is
+  kept rises while the walk cools; ``stay`` is added to moves that else have a period of 2.
+- The result is the best of all states that were kept, not the last one.
 """
 
 from bisect import bisect_right
