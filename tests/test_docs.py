@@ -3,6 +3,7 @@ meaning, defined where it says."""
 
 import re
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,26 @@ def test_modules_and_folders_that_a_page_names_are_there(page, files):
                if not re.search(r"[A-Z]{3,}", w)]
     assert [w for w in named if not any(f.endswith("/" + w) for f in files)] == []
     assert [w for w in folders if not (ROOT / w).exists()] == []
+
+
+def resolved(name):
+    """True for a dotted name of a module of aotc, or of what it has."""
+    parts = name.split(".")
+    for i in range(len(parts), 0, -1):
+        module = ".".join(("aotc", *parts[:i]))
+        if (ROOT / module.replace(".", "/")).is_dir() or (
+                ROOT / (module.replace(".", "/") + ".py")).is_file():
+            value = import_module(module)
+            return all((value := getattr(value, x, None)) is not None for x in parts[i:])
+    return False
+
+
+def test_dotted_names_are_there():
+    tops = {p.stem for p in (ROOT / "aotc").iterdir()}
+    named = {n for page in ROOT.glob("docs/*.md")
+             for n in re.findall(r"`(?:aotc\.)?([a-z_]\w*(?:\.\w+)+)`", prose(page))
+             if n.split(".")[0] in tops and n.split(".")[-1] != "py"}
+    assert len(named) > 10 and [n for n in named if not resolved(n)] == []
 
 
 def terms():
