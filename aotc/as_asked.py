@@ -20,7 +20,7 @@ from aotc.sched.model.typical_calls import observed_calls, read_samples
 from aotc.sched.precision.budget import Narrowed, choose_within
 from aotc.sched.precision.levels import LEVELS, Levels
 from aotc.sched.shape_variants import combined
-from aotc.sched.writing.choose_writing import choose_writing
+from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target.base import Target
 
 

@@ -37,20 +37,20 @@ from aotc.ir.schedule import CONNECT, PRECISION, WEIGHT_BITS, Schedule
 from aotc.options import Options, asked_precision, check_choices
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.check_program import check_program
-from aotc.passes.channel_runs import in_runs
 from aotc.passes.fold import fold_constants, part_constants
 from aotc.passes.hoist import hoist_products
 from aotc.passes.inline import inline_moves
-from aotc.passes.own_channels import on_own_channels
-from aotc.passes.own_digits import on_own_digits
-from aotc.passes.own_points import on_own_points
-from aotc.passes.precision.brought_groups import fold_but_groups, with_groups
+from aotc.passes.loop_over_stored_dims import on_own_digits
+from aotc.passes.pixel_shuffle_order import in_runs
 from aotc.passes.precision.half_weights import keep_halves
+from aotc.passes.precision.model_weight_groups import fold_but_groups, with_groups
 from aotc.passes.quantised.products import integer_products
 from aotc.passes.quantised.read import inline_dequantised
 from aotc.passes.regions import everywhere
 from aotc.passes.requantise import requantise
 from aotc.passes.rewrites import rewritten
+from aotc.passes.round_before_view import on_own_points
+from aotc.passes.unshuffle_channels import on_own_channels
 from aotc.samples import record_samples
 from aotc.sched import check_arena, check_schedule, complete, large_arena, parse_limit
 from aotc.sched.common_kernels import lower_parts
@@ -60,7 +60,7 @@ from aotc.sched.lowering.threads import barrier_faults
 from aotc.sched.precision.budget import Narrowed
 from aotc.sched.precision.levels import levels_of, rounds
 from aotc.sched.refused import Apart, refused_computes
-from aotc.sched.rows.serving import multiplies, multiplies_bytes, reads_groups, serving
+from aotc.sched.rows.useful_targets import multiplies, multiplies_bytes, reads_groups, serving
 from aotc.sched.shape_variants import Part, boxes, parts
 from aotc.sched.shared_plans import share_plans
 from aotc.stage_names import STAGE_NAMES

@@ -24,7 +24,7 @@ from aotc.errors import AotcError
 from aotc.ir.layout import Layout
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
-from aotc.sched.asking.partition import Partition
+from aotc.sched.candidates.partition import Partition
 from aotc.sched.choose.connect import register_groups
 from aotc.sched.decide import decide
 from aotc.sched.judge.judge import Judge

@@ -40,7 +40,7 @@ from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build
 from aotc.runtime.loading import load
 from aotc.sched import check_schedule, decide, lower
-from aotc.sched.asking.layout_rules import settle_layouts
+from aotc.sched.candidates.layout_rules import settle_layouts
 from aotc.sched.choose.layout_choices import channels_last
 from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.sched.model.elementwise import elementwise_class

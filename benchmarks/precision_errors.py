@@ -22,7 +22,7 @@ from aotc.oracle.shares import share_of_range
 from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import run_pipeline
 from aotc.samples import measuring_feeds
-from aotc.sched.asking.choose_rewrites import choose_rewrites
+from aotc.sched.candidates.choose_rewrites import choose_rewrites
 from aotc.sched.precision.levels import LEVELS, Level, everywhere, levels_of
 from aotc.tools.exact import exact_outputs, exact_program
 from benchmarks import models

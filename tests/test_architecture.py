@@ -189,7 +189,7 @@ WEIGHTS = {"wave", "other_flops", "resident_copies", "kept_lines", "op_cost", "f
            "barrier", "access_cost", "sector_cost", "by_register", "fold_step", "fold_part",
            "spill", "step_control"}
 # folders of sched that know no speed: facts, checks and deciders
-DECIDERS_AND_FACTS = ("asking", "check", "choose", "items", "judge", "memory", "model", "rows")
+DECIDERS_AND_FACTS = ("candidates", "check", "choose", "items", "judge", "memory", "model", "rows")
 SPEEDS = {"bandwidth", "flops", "latency", "launch", "overlap"}  # of a Machine and its Memories
 
 
@@ -220,29 +220,29 @@ FORMAT, BOUND, NUMERICS, POLICY, TRIES = (
 NUMBERS = {
     "sched/check/check_schedule.py": {"MAX_GROWTH": POLICY, "MAX_ARENA": POLICY},
     "sched/choose/connect.py": {"NODES_LIMIT": BOUND, "DEPTH_LIMIT": BOUND},
-    "sched/asking/connect_cost.py": {"BEAM": BOUND, "PASSES": BOUND},
+    "sched/candidates/connect_cost.py": {"BEAM": BOUND, "PASSES": BOUND},
     "sched/choose/gensor.py": {"MAX_VTHREADS": BOUND, "STEPS": BOUND},
     "sched/choose/layout_choices.py": dict.fromkeys(("LANES", "TILES"), TRIES),
-    "sched/asking/long_sums.py": {"FETCHED": "elements of a vector of threads' loads"},
+    "sched/candidates/long_sums.py": {"FETCHED": "elements of a vector of threads' loads"},
     "sched/choose/slices.py": {"TRIED": TRIES}, "sched/choose/tile.py": {"TRIED": TRIES},
     "sched/choose/runs.py": {"PARTS": TRIES}, "sched/lowering/kernel_names.py": {"LONGEST": BOUND},
     "sched/lowering/program_lines.py": dict.fromkeys(("LINES", "NODES"), BOUND),
-    "sched/asking/winograd_choice.py": {
+    "sched/candidates/winograd_choice.py": {
         "SLIDING": "axes that forms exist for", "ERROR_FACTOR": NUMERICS, "ERROR_SHARE": NUMERICS,
         "SPAN": NUMERICS, "GROWTH": POLICY, "GROWTH_BYTES": POLICY},
     "sched/cost/block_cost.py": {"LINE": "of any machine with sectors"},
     "sched/cost/accesses.py": {"COPY": "of any machine: a load and a store"},
-    "sched/asking/partition.py": {"FEW": BOUND, "MAX_COMPUTES": BOUND},
+    "sched/candidates/partition.py": {"FEW": BOUND, "MAX_COMPUTES": BOUND},
     "sched/cost/winograd_errors.py": {"ERRORS": NUMERICS},
-    **dict.fromkeys(("sched/expand/in_place.py", "sched/writing/block_writing.py"), {
+    **dict.fromkeys(("sched/expand/sums_in_registers.py", "sched/text_choices/block_writing.py"), {
         "ENDLESS": BOUND}),
-    "sched/judge/judge.py": {"MAX_STAGES": BOUND}, "sched/within.py": {"SMALL": BOUND},
+    "sched/judge/judge.py": {"MAX_STAGES": BOUND}, "sched/narrowed_program.py": {"SMALL": BOUND},
     "sched/accelerator/kernels/unit_choice.py": {"PACKED_PART": POLICY},
     "sched/dynamic/choose.py": {
         **dict.fromkeys(("GAIN", "LOST", "WORSE", "DOUBT"), "what a variant must save"),
         "MOST": POLICY},
-    "sched/asking/row_ends.py": {"CALLS": BOUND},
-    "sched/asking/call_tiles.py": dict.fromkeys(
+    "sched/candidates/row_ends.py": {"CALLS": BOUND},
+    "sched/candidates/call_tiles.py": dict.fromkeys(
         ("ASKED", "EASY", "IDLE", "MORE", "PARTS"), TRIES),
     "sched/model/typical_calls.py": dict.fromkeys(
         ("POINTS", "FEW", "SPLIT", "SPLIT_AGAIN", "BETWEEN"), BOUND),
@@ -257,8 +257,8 @@ NUMBERS = {
     "sched/model/stored_sizes.py": {"ALIGN": "the alignment of every buffer"},
     "sched/accelerator/items/item_boxes.py": {"WHOLE": BOUND},
     "sched/lowering/lower_nest.py": {"MAX_PIECES": BOUND},
-    "sched/lowering/parts.py": {"TERMS": NUMERICS, "STEPS": NUMERICS, "BLOCK_STEPS": NUMERICS,
-                                "MOST_PARTS": NUMERICS},
+    "sched/lowering/partial_sums.py": dict.fromkeys(
+        ("TERMS", "STEPS", "BLOCK_STEPS", "MOST_PARTS"), NUMERICS),
     "sched/lowering/operand_ways.py": {"WIDE": "of the rows that fetch"},
     "sched/lowering/threads.py": {"_ANYWHERE": BOUND},
     "sched/memory/allocate.py": {"ATTEMPTS": BOUND},
@@ -267,16 +267,17 @@ NUMBERS = {
     "sched/limit/arena_limit.py": {"ATTEMPTS": BOUND, "ROUNDS": BOUND, "NEAR": BOUND,
                                     "LOWER": BOUND, "KIB": FORMAT},
     "sched/memory/slots.py": {"MAX_SPAN": BOUND},
-    "sched/model/bounds.py": {"CLAMPS": FORMAT},
+    "sched/model/box_end_names.py": {"CLAMPS": FORMAT},
     "sched/precision/budget.py": dict.fromkeys(
         ("MARGIN", "LEAST_LOTS", "MOST_TRIALS", "TRIED_FLOPS"), POLICY),
     "sched/precision/trials.py": {"KEPT_BYTES": POLICY},
     "sched/model/size.py": {"TYPICAL": "of models: what symbols stand for", "MAX_TAPS": BOUND},
     "sched/model/sparse_tables.py": {"TOUCHED": "of the operating system",
                                      "SPARSE": "of the operating system"},
-    "sched/model/tile_model.py": {"RAGGED": BOUND},
+    "sched/model/group_numbers.py": {"RAGGED": BOUND},
     "sched/rows/transforms.py": {"MAX_SIDE": BOUND, "MAX_TERMS": BOUND},
-    "sched/model/widths.py": {"WHOLE": BOUND, "PRODUCT": "of any machine: a product and a sum"},
+    "sched/model/group_model.py": {
+        "WHOLE": BOUND, "PRODUCT": "of any machine: a product and a sum"},
     "sched/shape_variants.py": {"ALPHA": "how much size counts (DietCode)", "MOST_PIECES": BOUND},
     "emit/bundle/kits.py": {"KITS": FORMAT},
     "emit/bundle/render.py": {"COST_BYTES": FORMAT, "MOST_BYTES": BOUND, "SHOWN": FORMAT},

@@ -60,18 +60,19 @@ ONLY = {
 # Each imports from those below it alone, and is read without those above it.
 STOREYS = (
     # facts: of a Program, its groups and their stages, of stages that rows compute, of extents
-    ("model", "within"), ("rows", "shape_variants"), ("common_groups",),
+    ("model", "narrowed_program"), ("rows", "shape_variants"), ("common_groups",),
     # what tensors take in memory; what anything takes of time; what a work item touches
     ("memory",), ("cost", "accelerator.clock"), ("items",), ("accelerator.items",),
     ("accelerator.kernels",),
     # what may be rounded; what is legal
-    ("precision",), ("check",), ("components",),
+    ("precision",), ("check",), ("independent_parts",),
     # what was decided, as a Plan
     ("expand", "shared_functions"), ("lowering",),
     ("common_kernels", "refused", "shared_plans"),
     # deciders: texts of stages; rows, layouts and tiles; those that ask what others would choose
-    ("writing",), ("choose",), ("judge",),
-    ("accelerator.instances",), ("accelerator.places",), ("asking",), ("decide",), ("complete",),
+    ("text_choices",), ("choose",), ("judge",),
+    ("accelerator.instances",), ("accelerator.places",), ("candidates",), ("decide",),
+    ("complete",),
     # whole Schedules, several of them, and what is told of them
     ("dynamic", "limit", "report"),
 )

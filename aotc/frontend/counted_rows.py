@@ -1,4 +1,5 @@
-"""Nodes along axes of which data says how many elements there are (``frontend/rows.py``).  Folds
+"""Nodes along axes of which data says how many elements there are
+(``frontend/counted_tensors.py``).  Folds
 see what there is: what lies behind becomes what changes nothing, and a mean is of as many as there
 are.  What moves elements along such an axis makes another one, with a number of its own."""
 
@@ -22,12 +23,12 @@ from aotc.frontend.building.registry import Build, lookup
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import SMALL, Entries, Index, Result, Val
 from aotc.frontend.counted_sizes import SIZED, rooted, sized
+from aotc.frontend.counted_tensors import after, none_of
 from aotc.frontend.graph import Graph, Node, shorten
 from aotc.frontend.loops.rounds import counts
 from aotc.frontend.ops.tensors.ops_slice import INT_MAX
 from aotc.frontend.ops.tensors.reshape import source_index
 from aotc.frontend.row_values import Alike, Found, Row
-from aotc.frontend.rows import after, none_of
 from aotc.ir.expr import (
     Const,
     Expr,

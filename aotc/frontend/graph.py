@@ -15,7 +15,7 @@ from aotc.ir.dtypes import Array
 from aotc.ir.expr import Expr, Shape, Sym, show
 
 if TYPE_CHECKING:  # which is learnt from Graphs
-    from aotc.frontend.building.joins import Learnt
+    from aotc.frontend.building.broadcast import Learnt
 
 Type = tuple[str, Shape]  # dtype and extents of a tensor
 
@@ -143,7 +143,7 @@ class Graph:
     those whose shape the model states, in numbers and dimensions of its inputs, to the extents,
     ``elements`` outputs to the dtype that the model states; ``stored``: initializers that are bits
     of a type that is stored only; ``texts`` of its constants, with their places; ``settled``:
-    what elements of inputs must be, None of those that may be anything (``settled.py``);
+    what elements of inputs must be, None of those that may be anything (``shape_inputs.py``);
     ``learnt``: what trial builds have learnt about extents; ``bounds``: {node or a result of it:
     the most elements that data may give it}; ``ranks``: {tensor: its declared extents, None: any},
     in a search alone; ``readings``: {result whose rank extents decide: which it has

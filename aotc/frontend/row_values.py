@@ -1,5 +1,5 @@
 """What is known of axes whose number of elements data says, and how such axes meet: the values that
-rules of operators (``frontend/rows.py``) are made of."""
+rules of operators (``frontend/counted_tensors.py``) are made of."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -40,8 +40,8 @@ def _walk(about: str, legal: Legal | str, rows: tuple[str, ...], needs: str = ""
 
 def _text(about: str, legal: Legal, rows: tuple[str, ...], shared: tuple[str, ...] | None = None,
           needs: str = "", where: str = "") -> Any:
-    """How the stage's statements are written, None where it is left out: then ``sched.writing``
-    chooses it.  shared: None for ``rows`` without those of ``OWN``."""
+    """How the stage's statements are written, None where it is left out: then
+    ``sched.text_choices`` chooses it.  shared: None for ``rows`` without those of ``OWN``."""
     if shared is None:
         shared = tuple(c for c in rows if c not in OWN)
     return field(default=None, metadata=_notes(

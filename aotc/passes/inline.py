@@ -1,9 +1,10 @@
 """Inline what costs nothing: moves (one Load under new indices) and values that need no memory.
 
 A reshape, transpose, slice or broadcast disappears into the index expressions of its consumers,
-unless a sliding window would pay for it at every tap (``apart.py``).  So do integer and boolean
-expressions of axes and symbols only (position ids, causal masks), but for those that compute in
-floats on the way (places of a resized image): a division for every reader costs more than a load.
+unless a sliding window would pay for it at every tap (``unfused_moves.py``). So do integer and
+boolean expressions of axes and symbols only (position ids, causal masks), but for those that
+compute in floats on the way (places of a resized image): a division for every reader costs more
+than a load.
 
 A fold of what a mask chooses (rows below a length from data) takes the mask and the choice, where
 they then say where its loops begin and end.
@@ -18,7 +19,7 @@ from aotc.ir.dtypes import is_float
 from aotc.ir.expr import Cast, Const, Expr, Load, Where, rewrite, substitute, walk
 from aotc.ir.program import Compute, Program, Step, update
 from aotc.ir.simplify import simplify
-from aotc.passes.apart import stands_apart
+from aotc.passes.unfused_moves import stands_apart
 
 
 def is_move(compute: Compute) -> bool:

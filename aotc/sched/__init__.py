@@ -1,7 +1,7 @@
 """Deciders (Program -> Schedule) and lowering (Program, Schedule -> Plan), in storeys.
 
     whole Schedules   ``dynamic``, ``limit``, ``report``
-    deciders          ``writing`` < ``choose`` < ``judge`` < ``asking`` < ``decide.py``
+    deciders          ``text_choices`` < ``choose`` < ``judge`` < ``candidates`` < ``decide.py``
                       < ``complete.py``
     lowering          ``expand`` < ``lowering``
     legality          ``precision`` < ``check``

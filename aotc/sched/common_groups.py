@@ -1,8 +1,8 @@
 """Groups that several parts of a Schedule have with the same decisions.
 
 Narrower ranges leave other bounds and fewer tails, so every part would write such a group in a way
-of its own.  How its statements are written is chosen for the calls of all (``sched.writing``), and
-it is lowered once for them (``sched.common_kernels``).
+of its own.  How its statements are written is chosen for the calls of all (``sched.text_choices``),
+and it is lowered once for them (``sched.common_kernels``).
 """
 
 from collections.abc import Sequence

@@ -16,7 +16,7 @@ from aotc.sched.decide import decide, decide_regions
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import group_stages
 from aotc.sched.shape_variants import boxes, parts, within_once
-from aotc.sched.writing.choose_writing import choose_writing
+from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target.base import Target
 
 

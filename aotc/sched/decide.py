@@ -1,10 +1,10 @@
 """From a Program to a Schedule, in one walk; each step fills more of it and asks what it needs to
 know of the cost.
 
-    rewrites    candidates of each kind, asked; layouts that go with them     ``asking``
-    groups      candidates of merges, asked; what is stored as f16 between    ``asking``
+    rewrites    candidates of each kind, asked; layouts that go with them     ``candidates``
+    groups      candidates of merges, asked; what is stored as f16 between    ``candidates``
     kernels     layouts and rows, tiles, copies                               ``choose``
-    calls       work items and last rows, for calls of all sizes              ``asking``
+    calls       work items and last rows, for calls of all sizes              ``candidates``
     regions     the bodies of loops and branches: this walk for each
     places      memories of clusters and workers, turns                       ``accelerator``
     buffers     slots of the arena                                            ``memory``
@@ -19,19 +19,19 @@ from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import CONNECT, GRAPHTURBO, PRECISION, Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.accelerator.places import places, tiled_for
-from aotc.sched.asking.call_tiles import choose_call_tiles
-from aotc.sched.asking.choose_groups import choose_groups
-from aotc.sched.asking.choose_rewrites import choose_rewrites
-from aotc.sched.asking.choose_stored import choose_stored
-from aotc.sched.asking.row_ends import choose_row_ends
-from aotc.sched.asking.winograd_choice import Winograd
+from aotc.sched.candidates.call_tiles import choose_call_tiles
+from aotc.sched.candidates.choose_groups import choose_groups
+from aotc.sched.candidates.choose_rewrites import choose_rewrites
+from aotc.sched.candidates.choose_stored import choose_stored
+from aotc.sched.candidates.row_ends import choose_row_ends
+from aotc.sched.candidates.winograd_choice import Winograd
 from aotc.sched.choose.choose_kernels import choose_kernels
 from aotc.sched.choose.precision import precision_of
 from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import inherit
 from aotc.sched.precision.levels import Levels
-from aotc.sched.writing.choose_writing import choose_writing
+from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target.base import Target
 
 

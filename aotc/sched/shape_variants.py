@@ -12,7 +12,7 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule, When, show_when
 from aotc.passes.rewrites import apply_rewrites, forget_rewritten
-from aotc.sched.within import within
+from aotc.sched.narrowed_program import within
 from aotc.target.base import Target
 
 ALPHA = 0.05  # how much size counts against performance: p * size ** -ALPHA (DietCode)

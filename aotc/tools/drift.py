@@ -11,7 +11,7 @@ from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import Schedule
 from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
 from aotc.oracle.shares import share_of_range
-from aotc.passes.promote import promoted
+from aotc.passes.double_precision import promoted
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.precision.levels import ROUNDS
 

@@ -12,7 +12,7 @@ from aotc.ir.program import Program
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate, infer_syms, input_arrays
 from aotc.oracle.shares import share_of_range
-from aotc.passes.promote import promoted
+from aotc.passes.double_precision import promoted
 from aotc.pipeline import run_pipeline
 from aotc.samples import SAMPLE_FLOPS, Feeds, run_work
 

@@ -24,7 +24,7 @@ from aotc.ir.schedule import PRECISION, Group, Schedule
 from aotc.options import Dims, Options, asked_precision
 from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
 from aotc.oracle.quanta import quanta
-from aotc.passes.promote import promoted
+from aotc.passes.double_precision import promoted
 from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import Progress
 from aotc.runtime.loading import load

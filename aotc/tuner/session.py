@@ -26,7 +26,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import Work, options_target, run_pipeline
 from aotc.sched.cost.group_cost import resident
 from aotc.sched.dynamic.small_calls import pick
-from aotc.sched.writing.choose_writing import choose_writing, only_said
+from aotc.sched.text_choices.choose_writing import choose_writing, only_said
 from aotc.target import Target, runs_here
 from aotc.tuner.measure.executor import Executor, LocalExecutor, Result
 from aotc.tuner.measure.inside import ModelExecutor

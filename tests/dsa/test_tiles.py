@@ -11,8 +11,8 @@ from te_programs import Maker, conv2d, matmul
 from aotc.ir.contents import buffers_in
 from aotc.ir.statements import Copy, walk_body, without_bodies
 from aotc.sched import decide, lower
-from aotc.sched.accelerator.kernels.fitted import fitted_tile, item_bytes
-from aotc.sched.model.widths import group_model
+from aotc.sched.accelerator.kernels.scratchpad_tile import fitted_tile, item_bytes
+from aotc.sched.model.group_model import group_model
 from aotc.target import get_target
 from aotc.tools.verify import verify
 

@@ -28,7 +28,7 @@ from aotc.sched import decide, lower
 from aotc.sched.accelerator.clock.cycles import timeline
 from aotc.sched.accelerator.kernels.copy_choice import choose_copies
 from aotc.sched.cost.row_cost import unit_pays
-from aotc.sched.writing.choose_writing import choose_writing
+from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target import get_target
 
 TARGET = get_target("dsa:stcp920")

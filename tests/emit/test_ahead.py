@@ -17,8 +17,8 @@ from aotc.ir.expr import Const
 from aotc.ir.kernel.plan_stages import Contract, Slices
 from aotc.ir.statements import For, Range, walk_body
 from aotc.sched import decide, lower
-from aotc.sched.expand.fetches import next_panel
-from aotc.sched.expand.making import Making
+from aotc.sched.expand.expansion import Expansion
+from aotc.sched.expand.prefetch_tiles import next_panel
 from aotc.sched.expand.tile_loops import B_COL, TileLoops
 from aotc.target import get_target
 from aotc.target.base import VectorFacts
@@ -183,7 +183,7 @@ def panels_in_turn(c, ends):
     """(place of a panel that a Contract reads, place it takes for the next one) of all, in order.
     ends: {name: value} of the loops' ends that a work item sets."""
     loops = TileLoops(c)
-    point, = next_panel(c, loops, Making(VectorFacts(), Tuning().line_floats, ()), Const(0))
+    point, = next_panel(c, loops, Expansion(VectorFacts(), Tuning().line_floats, ()), Const(0))
     size = c.k.axis.extent.value
     steps = [[(name, i) for i in range(value(lo, ends), value(hi, ends), step)]
              for name, lo, hi, step in

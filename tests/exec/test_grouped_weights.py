@@ -31,7 +31,7 @@ from aotc.pipeline import run_pipeline
 from aotc.runtime.emulate import emulated_models
 from aotc.sched import check_schedule
 from aotc.sched.precision.levels import Level, everywhere
-from aotc.sched.rows.serving import reads_groups
+from aotc.sched.rows.useful_targets import reads_groups
 from aotc.target import TARGETS
 from aotc.tools.verify import verify
 

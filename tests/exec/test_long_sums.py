@@ -17,7 +17,7 @@ from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Range
 from aotc.sched import decide, lower
-from aotc.sched.lowering.parts import BLOCK_STEPS, STEPS, TERMS, in_parts
+from aotc.sched.lowering.partial_sums import BLOCK_STEPS, STEPS, TERMS, in_parts
 from aotc.target import TARGETS, get_target
 
 

@@ -30,8 +30,8 @@ from aotc.pipeline import run_pipeline
 from aotc.runtime.emulate import emulated_models
 from aotc.runtime.status import IndexFault
 from aotc.samples import border_extents, random_inputs, record_samples, run_work
+from aotc.sched.narrowed_program import within
 from aotc.sched.shape_variants import boxes, served
-from aotc.sched.within import within
 from aotc.target import TARGETS, native
 from aotc.tools.peers import open_reference
 from aotc.tools.show import variant_rows

@@ -24,7 +24,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.runtime.feeds import machine
 from aotc.runtime.loading import load
 from aotc.sched import complete, decide, lower
-from aotc.sched.writing.choose_writing import choose_writing
+from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target import TARGETS, _cpu_flags
 
 # every bundle of these tests compiles without a warning; -Og takes half of -O1's time

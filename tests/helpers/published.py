@@ -7,7 +7,7 @@ from aotc.ir.expr import Const
 from aotc.ir.schedule import Group
 from aotc.sched.choose.gensor import MAX_VTHREADS, Space, State, cache_multiplier
 from aotc.sched.cost.group_cost import compute_seconds, level_seconds
-from aotc.sched.model.widths import group_model
+from aotc.sched.model.group_model import group_model
 from aotc.target.base import Machine, Memory
 
 # a large GPU: device memory, 100 KiB of shared memory and 512 bytes of registers a thread

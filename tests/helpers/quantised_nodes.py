@@ -12,7 +12,7 @@ from aotc.ir.expr import Cast, Unary, loads, rewrite
 from aotc.ir.program import Compute
 from aotc.options import Options
 from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
-from aotc.passes.promote import promoted
+from aotc.passes.double_precision import promoted
 from aotc.pipeline import run_pipeline
 
 SEEN = "seen_"

@@ -5,7 +5,8 @@
     mem_footprint(program, group, tile)            bytes live while one tile is computed
     mem_traffic(program, group, tile)              bytes moved for the whole output
 
-Sizes are those of an interior tile (``aotc/sched/model/widths.py``); symbols take a typical value.
+Sizes are those of an interior tile (``aotc/sched/model/group_model.py``); symbols take a typical
+value.
 """
 
 from collections.abc import Mapping
@@ -14,9 +15,9 @@ from dataclasses import replace
 from aotc.errors import ScheduleError
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
-from aotc.sched.model.tile_model import Widths
+from aotc.sched.model.group_model import group_model
+from aotc.sched.model.group_numbers import Widths
 from aotc.sched.model.tilegraph import best_fit, connect_levels, merged, ordered, stored_outputs
-from aotc.sched.model.widths import group_model
 from aotc.target.base import Machine
 
 Split = Mapping[str, Mapping[str, int]]  # {stage: {reduction axis: extent of a slice}}

@@ -16,7 +16,7 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import decide, lower
-from aotc.sched.writing.choose_writing import choose_writing
+from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target import TARGETS, get_target
 
 

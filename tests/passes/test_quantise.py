@@ -25,10 +25,10 @@ from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.fold import fold_constants
 from aotc.passes.inline import inline_moves
-from aotc.passes.own_points import on_own_points
 from aotc.passes.quantised.products import integer_products
 from aotc.passes.quantised.read import inline_dequantised
 from aotc.passes.requantise import requantise, rounding
+from aotc.passes.round_before_view import on_own_points
 
 
 def f32(v):

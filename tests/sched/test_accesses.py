@@ -17,9 +17,9 @@ from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.group_cost import Aligned, done_work, needed_work, scattered_seconds
 from aotc.sched.cost.lane_score import _stored_as_wanted
 from aotc.sched.judge.judge import _blocked_axes
+from aotc.sched.model.group_model import group_model
+from aotc.sched.model.group_numbers import Extra
 from aotc.sched.model.stages import Output
-from aotc.sched.model.tile_model import Extra
-from aotc.sched.model.widths import group_model
 from aotc.target import get_target
 
 V3 = get_target("x86-64-v3")

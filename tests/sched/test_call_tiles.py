@@ -14,12 +14,12 @@ from aotc.options import Options
 from aotc.oracle.eval_expr import index_value
 from aotc.pipeline import run_pipeline
 from aotc.sched import decide
-from aotc.sched.asking.call_tiles import choose_call_tiles
+from aotc.sched.candidates.call_tiles import choose_call_tiles
 from aotc.sched.check.item_faults import item_faults
 from aotc.sched.cost.predict import Prices
 from aotc.sched.model.boxes import settled, tile_anchor
 from aotc.sched.model.stages import group_stages
-from aotc.sched.writing.choose_writing import kernel_faults
+from aotc.sched.text_choices.choose_writing import kernel_faults
 from aotc.target import TARGETS, get_target
 from aotc.tuner.measure.portable import portable_files
 from benchmarks.exported.build import Writer

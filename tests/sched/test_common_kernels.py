@@ -16,7 +16,7 @@ from aotc.sched import decide, lower
 from aotc.sched.common_kernels import lower_parts
 from aotc.sched.dynamic.given import with_variants
 from aotc.sched.shape_variants import parts
-from aotc.sched.writing.choose_writing import choose_writing
+from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target import get_target
 
 V3 = get_target("x86-64-v3")

@@ -14,7 +14,7 @@ from aotc.ir.expr import Axis, Const
 from aotc.ir.indices import polynomial
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
-from aotc.sched.asking import partition
+from aotc.sched.candidates import partition
 from aotc.sched.judge.judge import Judge
 from benchmarks.repeated import FAMILIES
 

@@ -18,7 +18,7 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import CONNECT, check_schedule, decide, lower
-from aotc.sched.asking.connect_cost import connect_by_cost
+from aotc.sched.candidates.connect_cost import connect_by_cost
 from aotc.sched.choose.connect import register_groups, separate_groups
 from aotc.sched.cost.group_cost import pressure_seconds
 from aotc.sched.judge.judge import Judge, _nearly_equal

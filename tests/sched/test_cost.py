@@ -16,7 +16,7 @@ from aotc.sched.cost.group_cost import (
     resident,
     work_item,
 )
-from aotc.sched.model.widths import group_model
+from aotc.sched.model.group_model import group_model
 from aotc.target import get_target
 from aotc.target.base import Machine, Memory
 

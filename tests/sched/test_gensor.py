@@ -40,7 +40,7 @@ from aotc.sched.choose.gensor import (
     vthread_benefit,
     walk,
 )
-from aotc.sched.model.widths import group_model
+from aotc.sched.model.group_model import group_model
 from aotc.target import get_target
 from aotc.target.base import Memory
 

@@ -16,7 +16,7 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import check_schedule, complete, decide
-from aotc.sched.asking.layout_rules import settle_layouts
+from aotc.sched.candidates.layout_rules import settle_layouts
 from aotc.sched.choose.layout_choices import channels_last, layout_choices
 from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.sched.model.elementwise import elementwise_class

@@ -7,7 +7,7 @@ import pytest
 from te_programs import Maker
 
 from aotc.errors import ScheduleError
-from aotc.sched.asking.partition import Partition
+from aotc.sched.candidates.partition import Partition
 from aotc.sched.choose.connect import separate_groups
 from aotc.sched.model.tilegraph import merged, ordered
 from aotc.target import get_target

@@ -17,8 +17,8 @@ from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.decided import aligned_products, usual_product
 from aotc.sched.cost.group_cost import padding
 from aotc.sched.cost.row_cost import row_rate
+from aotc.sched.model.group_model import group_model
 from aotc.sched.model.stages import group_stages
-from aotc.sched.model.widths import group_model
 from aotc.target import TARGETS
 
 ROWS, DEPTH, COLUMNS = 96, 128, 96

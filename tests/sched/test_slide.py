@@ -30,8 +30,8 @@ from aotc.sched.choose.runs import best_run
 from aotc.sched.cost.group_cost import group_cost
 from aotc.sched.cost.run_cost import fresh_boxes, run_cost
 from aotc.sched.judge.judge import Judge
+from aotc.sched.model.group_model import group_model
 from aotc.sched.model.tilegraph import merged
-from aotc.sched.model.widths import group_model
 from aotc.sched.report.explain import explain
 from aotc.target import get_target, runs_here
 from aotc.tuner.search.learned_cost import Estimator

@@ -17,11 +17,11 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.sched import check_schedule, complete, decide
 from aotc.sched.model.boxes import stage_boxes, tile_anchor
+from aotc.sched.model.group_model import group_model
+from aotc.sched.model.group_numbers import Extra
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import group_stages
-from aotc.sched.model.tile_model import Extra
 from aotc.sched.model.tilegraph import best_fit, best_fit_places
-from aotc.sched.model.widths import group_model
 from aotc.target import get_target
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -12,7 +12,7 @@ from aotc.oracle.evaluate import evaluate
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import TILES, find_convolution
 from aotc.sched import WINOGRAD, check_schedule, complete, decide
-from aotc.sched.asking.winograd_choice import (
+from aotc.sched.candidates.winograd_choice import (
     ERROR_FACTOR,
     ERROR_SHARE,
     GROWTH,

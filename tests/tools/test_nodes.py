@@ -12,7 +12,7 @@ from te_random import random_program
 import aotc.tools.nodes as nodes
 from aotc.cli import main
 from aotc.oracle.evaluate import evaluate
-from aotc.passes.promote import promoted
+from aotc.passes.double_precision import promoted
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from tuner_models import convolutions, scheduled
 from aotc.errors import AotcError
 from aotc.pipeline import Options
 from aotc.sched import check_schedule, decide
-from aotc.sched.components import LOCAL, mixed
+from aotc.sched.independent_parts import LOCAL, mixed
 from aotc.tuner.measure.whole_model import Built
 from aotc.tuner.space.seeds import decisions, seeded
 

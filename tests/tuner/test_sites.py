@@ -10,7 +10,7 @@ from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import check_schedule, decide, lower
-from aotc.sched.components import LOCAL
+from aotc.sched.independent_parts import LOCAL
 from aotc.tuner.space import trial
 from aotc.tuner.space.assemble import assembled
 from aotc.tuner.space.sites import canonical, piece, renamed, sites

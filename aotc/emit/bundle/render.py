@@ -27,7 +27,7 @@ from aotc.emit.bundle.kits import KITS, Kit
 from aotc.emit.bundle.magnitude import checked_sizes
 from aotc.emit.bundle.variants import Variant, variants
 from aotc.emit.bundle.weights import HEADER_BYTES, as_words, image, needs_file, untouched
-from aotc.emit.c.needs import has_groups
+from aotc.emit.c.includes import has_groups
 from aotc.emit.dsa.device_text import device_lines
 from aotc.emit.text.c_names import c_comment, c_string, prefix
 from aotc.emit.text.cexpr import c_index

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aotc.emit.c.arrays import declaration
+from aotc.emit.c.includes import on_tiles
 from aotc.emit.c.loop_text import Block, indent, signature
 from aotc.emit.c.named_extents import declared, with_named_extents
-from aotc.emit.c.needs import on_tiles
 from aotc.emit.c.scalar_writer import heading
 from aotc.emit.c.scalars import Names, rule_call
 from aotc.emit.c.tile_writer import Writer

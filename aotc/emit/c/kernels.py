@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aotc.emit.bundle.library_sources import library_files, library_header
+from aotc.emit.c.includes import Needs, needs
 from aotc.emit.c.kernel_text import KernelText, Text, kernel_functions
 from aotc.emit.c.narrow_lanes import HEADER
-from aotc.emit.c.needs import Needs, needs
 from aotc.emit.c.register_tile import COUNTED
 from aotc.emit.c.tile_writer import ukernel_name
 from aotc.emit.text.c_names import prefix

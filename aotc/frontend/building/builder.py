@@ -16,8 +16,8 @@ from weakref import proxy
 import numpy as np
 
 from aotc.frontend.building import symbolic
+from aotc.frontend.building.broadcast import WHY as BROADCAST
 from aotc.frontend.building.declared import expected_shape, loaded, rows_given, rows_left
-from aotc.frontend.building.joins import WHY as BROADCAST
 from aotc.frontend.building.known import Known, without_loads
 from aotc.frontend.building.rules import Rules
 from aotc.frontend.building.stored import held

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import reduce
 
 from aotc.errors import AotcError, ModelError, UnsupportedError
-from aotc.frontend.bags import folds_of_bags
 from aotc.frontend.building import stored
 from aotc.frontend.building.bodies import attempt
 from aotc.frontend.building.builder import Builder
@@ -22,6 +21,7 @@ from aotc.frontend.counted.counted_axes import EXACT, along_axes, has_numbers
 from aotc.frontend.counted.counted_forms import by_form
 from aotc.frontend.counted_rows import along_rows, meet
 from aotc.frontend.counted_sizes import as_declared, with_numbers
+from aotc.frontend.embedding_bag import folds_of_bags
 from aotc.frontend.fold_norm import fold_batch_norm
 from aotc.frontend.graph import Graph, Node, shorten, show_type
 from aotc.frontend.loops.repeats import look_ups_of_repeats
@@ -31,7 +31,7 @@ from aotc.frontend.read.identifiers import Names
 from aotc.frontend.read.validate import LARGEST
 from aotc.frontend.refusals import UNKNOWN, is_unknown, parts_of, raise_refused, unknown
 from aotc.frontend.row_values import Found
-from aotc.frontend.settled import enter_settled
+from aotc.frontend.shape_inputs import enter_settled
 from aotc.ir.bundle import Part
 from aotc.ir.dtypes import CHARS, DTYPES, TEXT
 from aotc.ir.expr import Binary, Const, Expr, compare

@@ -7,11 +7,11 @@ from itertools import combinations
 
 import numpy as np
 
-from aotc.frontend.bags import BAGS
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import expect, expected_shape, some
 from aotc.frontend.building.registry import Build
 from aotc.frontend.building.values import Index, Val
+from aotc.frontend.embedding_bag import BAGS
 from aotc.frontend.graph import Node
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const, Expr, Shape, Where, all_of, any_of, compare

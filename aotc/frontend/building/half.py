@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.placing import PLACES, STEPS
 from aotc.frontend.building.registry import Build
+from aotc.frontend.building.stored_type_operators import PLACES, STEPS
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import Result, Val, Value
 from aotc.frontend.graph import Node

@@ -9,9 +9,9 @@ from weakref import proxy
 
 from aotc.errors import ModelError
 from aotc.frontend.building import symbolic
+from aotc.frontend.building.broadcast import WHY as BROADCAST
+from aotc.frontend.building.broadcast import Joins
 from aotc.frontend.building.declared import loaded
-from aotc.frontend.building.joins import WHY as BROADCAST
-from aotc.frontend.building.joins import Joins
 from aotc.frontend.building.rational import while_exact
 from aotc.frontend.building.symbolic import Limit
 from aotc.frontend.building.values import Val, Value

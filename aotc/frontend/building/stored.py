@@ -13,7 +13,13 @@ import numpy as np
 import onnx
 
 from aotc.frontend.building.characters import equal, moved, placed
-from aotc.frontend.building.placing import PLACES, STEPS, makes_texts, moves_texts, places_texts
+from aotc.frontend.building.stored_type_operators import (
+    PLACES,
+    STEPS,
+    makes_texts,
+    moves_texts,
+    places_texts,
+)
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Sequence, Val, Value
 from aotc.frontend.graph import Body, Node

@@ -1,4 +1,5 @@
-"""Any operator along axes of which data says how many elements there are (``frontend/rows.py``).
+"""Any operator along axes of which data says how many elements there are
+(``frontend/counted_tensors.py``).
 Its function builds it for an extent that a symbol stands for, as along a free dimension.
 In what it made the symbol becomes the number of elements that there are where its value counts, and
 the room for them where memory is laid out.  Folds leave out what lies behind the number, places

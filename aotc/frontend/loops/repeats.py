@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from aotc.frontend.bags import Names
+from aotc.frontend.embedding_bag import Names
 from aotc.frontend.graph import Body, Graph, Node
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Const

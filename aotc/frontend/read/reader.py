@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 
 from aotc.errors import ModelError, UnsupportedError
+from aotc.frontend.building.broadcast import Learnt
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.convert import build
-from aotc.frontend.building.joins import Learnt
-from aotc.frontend.building.placing import makes_texts, moves_texts
 from aotc.frontend.building.stored import carrier
+from aotc.frontend.building.stored_type_operators import makes_texts, moves_texts
 from aotc.frontend.graph import Graph, Node, Settings, TensorType, all_nodes, listed
 from aotc.frontend.read.count_bounds import idle_bounds, with_bounds
 from aotc.frontend.read.dims import Dims, Given, Input
@@ -25,7 +25,7 @@ from aotc.frontend.read.read_types import dtype_name, extent_of, stored_name
 from aotc.frontend.read.settings import SEED, choices, needs_seed, pins
 from aotc.frontend.read.shapes import Extents, only_ranks, shapeless, with_shapes
 from aotc.frontend.readings import Ranks, decided
-from aotc.frontend.settled import settled
+from aotc.frontend.shape_inputs import settled
 from aotc.ir.dtypes import CHARS, DTYPES, STORED, TEXT, Array, dtype_of
 from aotc.ir.expr import Const, Expr, Shape
 

@@ -2,5 +2,5 @@
 
 They ask the cost, and make what is not said of groups that are given.
 
-Imports of ``sched``: model, rows, cost, precision, accelerator.kernels, writing.
+Imports of ``sched``: model, rows, cost, precision, accelerator.kernels, text_choices.
 """

@@ -10,7 +10,7 @@ from aotc.sched.accelerator.kernels import choose_copies
 from aotc.sched.choose.connect import part_groups
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.tile import choose_tiles
-from aotc.sched.writing.choose_writing import kernel_faults
+from aotc.sched.text_choices.choose_writing import kernel_faults
 from aotc.target.base import Target
 
 

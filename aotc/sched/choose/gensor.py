@@ -50,7 +50,7 @@ from aotc.sched.cost.group_cost import (
     together,
     work_item,
 )
-from aotc.sched.model.tile_model import GroupModel, Widths
+from aotc.sched.model.group_numbers import GroupModel, Widths
 from aotc.target.base import Machine
 
 MAX_VTHREADS = 8

@@ -5,7 +5,7 @@ from dataclasses import replace
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.sched.cost.worker_bytes import fetched_bytes
-from aotc.sched.model.widths import group_model
+from aotc.sched.model.group_model import group_model
 from aotc.target.base import Machine
 
 

@@ -17,7 +17,7 @@ from aotc.passes.winograd import staged
 from aotc.sched.cost.row_cost import saves_packing
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.precision.levels import Level, Levels, at_level
-from aotc.sched.rows.serving import reads_groups
+from aotc.sched.rows.useful_targets import reads_groups
 from aotc.target.base import Target
 
 

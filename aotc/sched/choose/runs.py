@@ -15,8 +15,8 @@ from aotc.ir.schedule import Group
 from aotc.sched.choose.gensor import ladder
 from aotc.sched.cost.group_cost import Aligned, Cost, Free
 from aotc.sched.cost.run_cost import sliding, steps_cost
+from aotc.sched.model.group_numbers import GroupModel, Widths
 from aotc.sched.model.stages import group_stages
-from aotc.sched.model.tile_model import GroupModel, Widths
 from aotc.target.base import Machine
 
 # (axis, its extent in a work item), numbers of the stages that slide

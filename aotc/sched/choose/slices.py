@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from aotc.ir.category import Factors
 from aotc.ir.expr import Axis
 from aotc.ir.stage_choice import StageChoice
+from aotc.sched.model.group_numbers import Widths
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage
-from aotc.sched.model.tile_model import Widths
 from aotc.sched.rows.sliced_sums import group_steps, sliceable, tap_axes
 from aotc.target.base import Machine, Target
 from aotc.target.kernel_rows import ProductRow

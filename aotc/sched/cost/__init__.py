@@ -3,5 +3,5 @@
 Whoever wants to know what takes less time asks here; nobody above reads a speed or a weight.  It
 knows no decider.
 
-Imports of ``sched``: model, within, rows.
+Imports of ``sched``: model, narrowed_program, rows.
 """

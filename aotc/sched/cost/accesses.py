@@ -33,9 +33,9 @@ from aotc.ir.stage_choice import StageChoice
 from aotc.ir.tile_statements import dot_step
 from aotc.passes.winograd import stages_of
 from aotc.sched.model.digit_stage import loop_stage
+from aotc.sched.model.group_numbers import Extra
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, factors_for, group_stages, target_memo
-from aotc.sched.model.tile_model import Extra
 from aotc.target.base import Target
 from aotc.target.kernel_rows import KernelRow, ProductRow
 

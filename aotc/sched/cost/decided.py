@@ -17,10 +17,10 @@ from aotc.sched.cost.product_rows import exact_dtypes, pick_row
 from aotc.sched.cost.row_cost import row_rate
 from aotc.sched.cost.run_cost import run_cost
 from aotc.sched.cost.wave_cost import in_waves
+from aotc.sched.model.group_model import group_model
+from aotc.sched.model.group_numbers import GroupModel, Widths
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, contraction_factors, factors_for, group_stages
-from aotc.sched.model.tile_model import GroupModel, Widths
-from aotc.sched.model.widths import group_model
 from aotc.sched.rows.dots import typed_rows
 from aotc.target.base import Target
 from aotc.target.kernel_rows import ProductRow

@@ -15,8 +15,8 @@ from math import prod
 
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.program import Program
+from aotc.sched.model.group_numbers import Boxes, GroupModel, Widths
 from aotc.sched.model.size import estimate_volume
-from aotc.sched.model.tile_model import Boxes, GroupModel, Widths
 from aotc.target.base import Machine, Memory
 
 # per memory but the outermost: buffers that need not come into it from outside

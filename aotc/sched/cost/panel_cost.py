@@ -12,7 +12,7 @@ from math import prod
 
 from aotc.ir.dtypes import DTYPES
 from aotc.sched.cost.group_cost import Aligned, Level, home, memory_rate
-from aotc.sched.model.tile_model import GroupModel, StageModel, Widths
+from aotc.sched.model.group_numbers import GroupModel, StageModel, Widths
 from aotc.target.base import Machine
 
 SUM = DTYPES["f32"].size  # bytes

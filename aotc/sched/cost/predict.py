@@ -22,10 +22,10 @@ from aotc.sched.cost.decided import decided_cost
 from aotc.sched.cost.group_cost import Free, resident
 from aotc.sched.cost.wave_cost import shared_seconds
 from aotc.sched.model.boxes import settled
+from aotc.sched.model.group_model import group_model
 from aotc.sched.model.size import row_tails
 from aotc.sched.model.stages import Stage, factors_for, group_stages, touched
-from aotc.sched.model.widths import group_model
-from aotc.sched.within import outlined, within
+from aotc.sched.narrowed_program import outlined, within
 from aotc.target.base import Target
 
 Local = Mapping[Hashable, float]  # by the code of groups, see ``Prices``

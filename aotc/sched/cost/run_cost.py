@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from aotc.sched.cost.group_cost import Aligned, Cost, Free, Steps, group_cost
-from aotc.sched.model.tile_model import Boxes, GroupModel, Widths
+from aotc.sched.model.group_numbers import Boxes, GroupModel, Widths
 from aotc.target.base import Machine
 
 

@@ -4,7 +4,7 @@ reaches a part of its multipliers and has a part of the memory, whatever the oth
 from dataclasses import replace
 
 from aotc.sched.cost.group_cost import Aligned, Cost, fork_join_seconds, padding, together
-from aotc.sched.model.tile_model import GroupModel, Widths
+from aotc.sched.model.group_numbers import GroupModel, Widths
 from aotc.target.base import Machine
 
 

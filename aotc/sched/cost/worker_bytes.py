@@ -3,7 +3,7 @@ arithmetic is the same."""
 
 from collections.abc import Mapping
 
-from aotc.sched.model.tile_model import GroupModel
+from aotc.sched.model.group_numbers import GroupModel
 from aotc.target.base import Machine
 
 

@@ -2,6 +2,6 @@
 
 On the top storey: candidates are Schedules that ``decide`` made.
 
-Imports of ``sched``: model, within, shape_variants, memory, cost, check, components, writing,
-choose.
+Imports of ``sched``: model, narrowed_program, shape_variants, memory, cost, check,
+independent_parts, text_choices, choose.
 """

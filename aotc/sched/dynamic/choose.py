@@ -27,8 +27,8 @@ from aotc.sched.model.typical_calls import (
     spread_calls,
     usual_extents,
 )
+from aotc.sched.narrowed_program import with_usual
 from aotc.sched.shape_variants import ALPHA, Decide, served, weight_layouts, within_once
-from aotc.sched.within import with_usual
 from aotc.target.base import Target
 
 ALL = "all calls"

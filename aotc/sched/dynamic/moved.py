@@ -8,7 +8,7 @@ from aotc.ir.schedule import Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check.check_schedule import check_schedule
 from aotc.sched.memory.allocate import allocate
-from aotc.sched.writing.choose_writing import kernel_faults
+from aotc.sched.text_choices.choose_writing import kernel_faults
 from aotc.target.base import Target
 
 

@@ -1,7 +1,7 @@
 """A Schedule for some calls as near to that for all calls as pays.
 
-Where the two agree on what is stored between two parts (``sched/components.py``), each part may
-come from either: one's form of a convolution here, the other's there.
+Where the two agree on what is stored between two parts (``sched/independent_parts.py``), each part
+may come from either: one's form of a convolution here, the other's there.
 """
 
 from collections.abc import Hashable
@@ -10,9 +10,9 @@ from operator import truediv
 from statistics import fmean
 
 from aotc.ir.schedule import Group, Schedule, code_of
-from aotc.sched.components import mixed
 from aotc.sched.cost.predict import Prices
 from aotc.sched.dynamic.text_size import text_bytes
+from aotc.sched.independent_parts import mixed
 from aotc.sched.model.typical_calls import Call
 from aotc.sched.shape_variants import ALPHA
 

@@ -12,17 +12,17 @@ from aotc.ir.expr import Axis, Binary, Const, Expr, rewrite
 from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import FIRST, Range
-from aotc.sched.expand.making import Making
+from aotc.sched.expand.expansion import Expansion
 
 S = TypeVar("S", Contract, Nest)
 
 
-def by_vectors(stage: S, r: Range, making: Making) -> S:
+def by_vectors(stage: S, r: Range, expansion: Expansion) -> S:
     """The Contract or Nest with such quotients of its lane axis, of Range ``r``, taken of the first
     lane of its vector (the axis's name behind ``FIRST``), which no lane moves.  Vectors of a length
     known at run time begin anywhere."""
     lanes = stage.micro.lanes if isinstance(stage, Contract) else stage.lanes
-    if lanes == 1 or not making.vectors.fixed or not (
+    if lanes == 1 or not expansion.vectors.fixed or not (
             _in_panels(stage) or simplify(r.lo % lanes) == Const(0)):
         return stage
     first = Axis(FIRST + r.axis.name, r.axis.extent)

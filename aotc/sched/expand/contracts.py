@@ -30,36 +30,36 @@ from aotc.ir.tile_statements import (
 )
 from aotc.sched.expand.aligned import by_vectors
 from aotc.sched.expand.dot_operands import dot_columns, dot_rows, dot_sizes, expanded, pad_row
-from aotc.sched.expand.fetches import (
+from aotc.sched.expand.expansion import Expansion
+from aotc.sched.expand.nests import lanes, loops, registers_of
+from aotc.sched.expand.prefetch_tiles import (
     fetches,
     next_panel,
     panel_share,
     share,
     unguarded_loads,
 )
-from aotc.sched.expand.in_place import one_tap, plain_rows, steps_written, written_out
-from aotc.sched.expand.making import Making
-from aotc.sched.expand.nests import lanes, loops, registers_of
 from aotc.sched.expand.row_tails import tiles_by_rows
+from aotc.sched.expand.sums_in_registers import one_tap, plain_rows, steps_written, written_out
 from aotc.sched.expand.tile_loops import B_COL, TileLoops, extent_of, flat_index
-from aotc.sched.expand.turns import turned_loops
+from aotc.sched.expand.transposed_stores import turned_loops
 
 MADE = ("packed", "expanded")  # modes of columns that a work item makes a panel of
 
 
-def expand_contract(c: Contract, making: Making) -> Body:
+def expand_contract(c: Contract, expansion: Expansion) -> Body:
     """The statements of a Contract, its rows and columns in register tiles."""
     at, dots = TileLoops(c), c.micro.narrow
-    stored, start, turn, flush = _as_stored(c, at, making)
-    in_place = not dots and written_out(stored, making)
+    stored, start, turn, flush = _as_stored(c, at, expansion)
+    in_place = not dots and written_out(stored, expansion)
     plain = in_place and plain_rows(c) and not c.micro.unit
-    fetched = () if dots else fetches(c, at, making, plain)
+    fetched = () if dots else fetches(c, at, expansion, plain)
     sizes = dot_sizes(c) if dots else _sizes(c, at)
-    sums = tiles_by_rows(c, at, making, _tile(c, at, making, sizes, start, in_place),
+    sums = tiles_by_rows(c, at, expansion, _tile(c, at, expansion, sizes, start, in_place),
                          stored)
-    rows: Body = () if plain else (_table(c, at, making),)
+    rows: Body = () if plain else (_table(c, at, expansion),)
     count: Body = () if plain else (RowCounters(c.m),)
-    panel = dot_columns(c, at) if dots else _columns(c, at, making)
+    panel = dot_columns(c, at) if dots else _columns(c, at, expansion)
     call = (*fetched, *sums)
 
     def row_loop(body: Body) -> Body:
@@ -68,39 +68,39 @@ def expand_contract(c: Contract, making: Making) -> Body:
     def column_loop(body: Body) -> Body:
         return (For(at.n0, c.n.lo, c.n.hi, body, step=at.nr),)
 
-    if making.how(c, "order") == "rows":
+    if expansion.how(c, "order") == "rows":
         body = (*count, *row_loop((*rows, *column_loop((*panel, *call)))))
     else:
         body = column_loop((*panel, *count, *turn, *row_loop((*rows, *call, *flush))))
-    first = (Let(at.rows, c.row_count), *pad_row(c), *(() if dots else share(c, at, making)))
+    first = (Let(at.rows, c.row_count), *pad_row(c), *(() if dots else share(c, at, expansion)))
     return loops(c.outer, (*first, *at.in_slices(body)))
 
 
-def stored_contract(c: Contract, making: Making) -> Contract:
+def stored_contract(c: Contract, expansion: Expansion) -> Contract:
     """A Contract as its results are stored."""
-    return _as_stored(c, TileLoops(c), making)[0]
+    return _as_stored(c, TileLoops(c), expansion)[0]
 
 
-def _as_stored(c: Contract, at: TileLoops, making: Making) -> tuple[
+def _as_stored(c: Contract, at: TileLoops, expansion: Expansion) -> tuple[
         Contract, Box | None, Body, Body]:
     """(the Contract as its results are stored, what its sums start from, statements before the loop
     over rows, those at the end of a register tile)."""
-    started, start = (c, None) if c.micro.narrow else _started(c, at, making)
+    started, start = (c, None) if c.micro.narrow else _started(c, at, expansion)
     stored, turn, flush = turned_loops(
-        started if c.turned else by_vectors(started, c.n, making), at)
+        started if c.turned else by_vectors(started, c.n, expansion), at)
     return stored, start, turn, flush
 
 
 # ---------------------------------------------------------------- operands
 
-def _table(c: Contract, at: TileLoops, making: Making) -> RowTable:
+def _table(c: Contract, at: TileLoops, expansion: Expansion) -> RowTable:
     """The pointers to the rows of a tile: in place, or to rows that are packed first."""
     if c.a.mode == "rows":
         return RowTable(c.m, at.rows, c.micro.mr, c.micro.dtypes.a, c.taps, c.a.buffer, c.a.offset,
                         c.a.guard, c.a.pad, c.k.axis.extent)
     inner = (*c.taps, c.k)
     if c.micro.narrow:
-        total, body = dot_rows(c, at, making.how(c, "copied_run"))
+        total, body = dot_rows(c, at, expansion.how(c, "copied_run"))
     else:
         total = extent_of(inner)
         put = Put(c.a.buffer, simplify(at.i * total + flat_index(inner)), c.a.packed)
@@ -109,7 +109,7 @@ def _table(c: Contract, at: TileLoops, making: Making) -> RowTable:
                     simplify(at.i * total), body=body)
 
 
-def _columns(c: Contract, at: TileLoops, making: Making) -> Body:
+def _columns(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
     """Bind ``~b_col``: the panel, the direct columns, or columns packed now."""
     lane = c.n.axis
     if c.b.mode in ("panel", "direct"):
@@ -117,11 +117,11 @@ def _columns(c: Contract, at: TileLoops, making: Making) -> Body:
         here = simplify(substitute(offset, {lane: at.n0}) + at.slice_offset())
         zero = {r.axis: Const(0) for r in (*c.outer, c.n)}
         return (Point(B_COL, c.micro.dtypes.b, ((None, Box(c.b.buffer, here)),)),
-                *next_panel(c, at, making, simplify(substitute(c.b.offset, zero))))
+                *next_panel(c, at, expansion, simplify(substitute(c.b.offset, zero))))
     if c.b.mode == "expanded":
         return _expanded(c, at)
     packed = Box(c.b.buffer, Const(0))
-    return (*_packing(c, at, making), Point(B_COL, c.micro.dtypes.b, ((None, packed),)))
+    return (*_packing(c, at, expansion), Point(B_COL, c.micro.dtypes.b, ((None, packed),)))
 
 
 def _expanded(c: Contract, at: TileLoops) -> Body:
@@ -134,7 +134,7 @@ def _expanded(c: Contract, at: TileLoops) -> Body:
     return expanded(c, at, simplify(here), depth)
 
 
-def _packing(c: Contract, at: TileLoops, making: Making) -> Body:
+def _packing(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
     """Packing of the columns of one panel, by transposed blocks where they lie along k."""
     lane, nr, value = c.n.axis, at.nr, c.b.packed
     if not c.taps and isinstance(value, Load) and stride(value.index[0], c.k.axis) == Const(1):
@@ -147,7 +147,7 @@ def _packing(c: Contract, at: TileLoops, making: Making) -> Body:
     part = Range(lane, at.n0, simplify(minimum(at.n0 + nr, c.n.hi)))
     put = Put(c.b.buffer, simplify(flat_index(inner) * nr + lane - at.n0), value)
     if packs_lanes(c):
-        group = registers_of(c, Const(nr), making)
+        group = registers_of(c, Const(nr), expansion)
         return loops(inner, (lanes(part, (Store((put,)),), group),))
     return loops((part, *inner), (Store((put,)),))
 
@@ -171,12 +171,12 @@ def _sizes(c: Contract, at: TileLoops) -> tuple[Expr, Expr, Expr, Expr]:
     return taps, kc, ldb, simplify(kc * ldb) if c.b.tap is None else c.b.tap
 
 
-def _tile(c: Contract, at: TileLoops, making: Making, sizes: tuple[Expr, Expr, Expr, Expr],
+def _tile(c: Contract, at: TileLoops, expansion: Expansion, sizes: tuple[Expr, Expr, Expr, Expr],
           start: Box | None, in_place: bool) -> Tile:
     """The sums of one register tile."""
     taps, kc, ldb, tap_b = sizes
     depth = Const(c.slices.steps) if c.slices else simplify(taps * kc)
-    ahead = None if c.micro.narrow else panel_share(c, at, making, depth)
+    ahead = None if c.micro.narrow else panel_share(c, at, expansion, depth)
     if c.slices:
         kc = simplify(minimum(Const(c.slices.steps), kc - at.k_lo))
     first = simplify(at.k_lo * c.a.stride) if c.slices else Const(0)
@@ -187,7 +187,7 @@ def _tile(c: Contract, at: TileLoops, making: Making, sizes: tuple[Expr, Expr, E
     b = TileColumns(B_COL, ldb, tap_b, at.columns_left, masked)
     # of expanded weights a tile sees the elements
     micro = c.micro if c.micro.narrow else replace(c.micro, grouping=None)
-    return Tile(micro, a, b, taps, kc, ahead, start, in_place, **steps_written(c, making))
+    return Tile(micro, a, b, taps, kc, ahead, start, in_place, **steps_written(c, expansion))
 
 
 def _row_places(c: Contract, at: TileLoops) -> tuple[Box, ...]:
@@ -204,10 +204,10 @@ def _row_places(c: Contract, at: TileLoops) -> tuple[Box, ...]:
 
 
 def _started(c: Contract, at: TileLoops,
-             making: Making) -> tuple[Contract, Box | None]:
+             expansion: Expansion) -> tuple[Contract, Box | None]:
     """(the Contract, what its sums start from): what the epilogue adds to every row first, such as
     a bias, costs nothing in a micro-kernel that fetches nothing."""
-    if making.vectors.prefetches or c.slices:
+    if expansion.vectors.prefetches or c.slices:
         return c, None
     lane, rows = c.n.axis, {r.axis for r in c.m}
     always = {x for p in c.puts for x in unguarded_loads(p.value)}

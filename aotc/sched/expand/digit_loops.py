@@ -14,10 +14,10 @@ from aotc.ir.expr import Axis, Binary, Const, Load, axes_of, substitute, walk
 from aotc.ir.kernel.plan_stages import Nest
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Put, Range
-from aotc.sched.expand.making import Making
+from aotc.sched.expand.expansion import Expansion
 
 
-def by_digits(nest: Nest, making: Making) -> Nest:
+def by_digits(nest: Nest, expansion: Expansion) -> Nest:
     """The Nest with its innermost loop in two (the choice ``quotients``), where that leaves no
     quotient or remainder of its axis; else the same Nest.  Only of scalar maps."""
     if nest.vector or nest.fold != "none" or not nest.ranges:
@@ -29,8 +29,8 @@ def by_digits(nest: Nest, making: Making) -> Nest:
     by, = found
     if inner.hi.value % by or inner.hi.value == by:
         return nest
-    quotient = Axis(making.fresh("digits"), Const(inner.hi.value // by))
-    rest = Axis(making.fresh("digit"), Const(by))
+    quotient = Axis(expansion.fresh("digits"), Const(inner.hi.value // by))
+    rest = Axis(expansion.fresh("digit"), Const(by))
     at = {inner.axis: quotient * by + rest}
     puts = tuple(Put(p.buffer, simplify(substitute(p.offset, at)), simplify(substitute(
         p.value, at)), p.guard and simplify(substitute(p.guard, at))) for p in nest.puts)

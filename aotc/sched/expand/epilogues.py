@@ -42,57 +42,57 @@ from aotc.ir.statements import (
     Store,
 )
 from aotc.ir.tile_statements import Point, TileSums, Vector
-from aotc.sched.expand.fetches import unguarded_loads
-from aotc.sched.expand.in_place import in_registers, plain_rows
-from aotc.sched.expand.making import Making
+from aotc.sched.expand.expansion import Expansion
 from aotc.sched.expand.nests import lanes
+from aotc.sched.expand.prefetch_tiles import unguarded_loads
+from aotc.sched.expand.sums_in_registers import in_registers, plain_rows
 from aotc.sched.expand.tile_loops import TileLoops
 
 _SUMS_AT = f"{OWN}sums_at"
 _POLYNOMIALS = ("exp", "log", "erf", "tanh", "sin", "cos")
 
 
-def from_memory(c: Contract, at: TileLoops, making: Making, in_place: bool) -> Body:
+def from_memory(c: Contract, at: TileLoops, expansion: Expansion, in_place: bool) -> Body:
     """The epilogue that reads the array ``~acc_tile``; in_place: of a tile that may have no table
     of rows."""
     lane, nr = c.n.axis, at.nr
     live, i = Axis(f"{OWN}live", Const(c.micro.mr + 1)), Axis(f"{OWN}i", Const(c.micro.mr))
     rows = _rows(c, at, i, in_place and plain_rows(c))
     count = Let(live, minimum(Const(c.micro.mr), at.rows - at.m0))
-    if sums_beside(c, making):
-        return count, *_beside(c, at, making, For(i, Const(0), live, tuple(rows)))
+    if sums_beside(c, expansion):
+        return count, *_beside(c, at, expansion, For(i, Const(0), live, tuple(rows)))
     whole = "columns" in c.whole  # every tile is full: the lane loop has a constant trip count
     end = at.n0 + nr if whole else simplify(minimum(at.n0 + nr, c.n.hi))
     part = Range(lane, at.n0, end)
     acc = Let(c.acc, Load(ACC_TILE, (simplify(i * nr + lane - at.n0),), c.acc.dtype))
-    if making.vectors.fixed:
+    if expansion.vectors.fixed:
         body = (*rows, lanes(part, (acc, Store(c.puts))))
         return count, For(i, Const(0), live, body)
-    same, puts = _same_in_all_rows(c, making)
-    most = 2 if has_polynomials(c) else making.vectors.groups[0]
+    same, puts = _same_in_all_rows(c, expansion)
+    most = 2 if has_polynomials(c) else expansion.vectors.groups[0]
     each = For(i, Const(0), live, (*rows, acc, Store(puts)))
     return count, lanes(part, (*same, each), most, narrow=True)
 
 
-def sums_beside(c: Contract, making: Making) -> bool:
+def sums_beside(c: Contract, expansion: Expansion) -> bool:
     """True if vectors of columns may stand side by side in the epilogue of a Contract's tiles in
     memory: of a narrow product, all of whose tiles have as many columns as its row."""
-    return (c.micro.narrow and making.vectors.fixed and c.micro.lanes > 1 and c.micro.nv > 1
+    return (c.micro.narrow and expansion.vectors.fixed and c.micro.lanes > 1 and c.micro.nv > 1
             and "columns" in c.whole)
 
 
-def _beside(c: Contract, at: TileLoops, making: Making, rows: For) -> Body:
+def _beside(c: Contract, at: TileLoops, expansion: Expansion, rows: For) -> Body:
     """The epilogue row by row, ``columns`` vectors of each at once; rows: the loop over them, with
     names of their axes."""
-    lane, wide = c.n.axis, making.how(c, "columns")
+    lane, wide = c.n.axis, expansion.how(c, "columns")
     out: list[Stmt] = []
     for first in range(0, c.micro.nv, wide):
         before, each = list[Stmt](), [*rows.body]
         for j in range(0, min(wide, c.micro.nv - first) * c.micro.lanes, c.micro.lanes):
-            acc = Var(making.fresh("acc"), c.acc.dtype)
+            acc = Var(expansion.fresh("acc"), c.acc.dtype)
             new: dict[Expr, Expr] = {c.acc: acc, **{
                 a: simplify(a + j) for a in (lane, replace(lane, name=FIRST + lane.name))}}
-            same, puts = _same_in_all_rows(c, making, ("f32", "i32"), new)
+            same, puts = _same_in_all_rows(c, expansion, ("f32", "i32"), new)
             before += same
             each += [Let(acc, Load(ACC_TILE, (simplify(rows.axis * at.nr + lane + j - at.n0),),
                                    acc.dtype)), Store(puts)]
@@ -101,10 +101,10 @@ def _beside(c: Contract, at: TileLoops, making: Making, rows: For) -> Body:
     return tuple(out)
 
 
-def from_registers(c: Contract, at: TileLoops, making: Making) -> Body:
+def from_registers(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
     """The epilogue of sums that stand in registers; of sums in slices, those of the slices before
     join them first, and all but the last are kept for the next."""
-    storing = _stored(c, at, making)
+    storing = _stored(c, at, expansion)
     if not c.slices:
         return storing
     nr, mr = at.nr, c.micro.mr
@@ -118,12 +118,12 @@ def from_registers(c: Contract, at: TileLoops, making: Making) -> Body:
             If(at.slice_before(), (join,)), If(at.slice_follows(), (keep,), storing))
 
 
-def _stored(c: Contract, at: TileLoops, making: Making) -> Body:
+def _stored(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
     """The epilogue of one tile: from registers where that is possible."""
-    if not in_registers(c, making):
+    if not in_registers(c, expansion):
         return (Alloc(ACC_TILE, "f32", c.micro.mr * at.nr),
                 TileSums("keep", c.micro.mr, c.micro.nv, c.micro.lanes, ACC_TILE),
-                *from_memory(c, at, making, True))
+                *from_memory(c, at, expansion, True))
     count, whole = _columns(c)
     vectors, rest = divmod(count, c.micro.lanes)
 
@@ -192,7 +192,7 @@ def _rows(c: Contract, at: TileLoops, i: Expr, plain: bool) -> list[Let]:
     return [Let(r.axis, at.row(r, i, plain)) for r in c.m if r.axis.name in used]
 
 
-def _same_in_all_rows(c: Contract, making: Making, dtypes: Collection[str] = ("f32",),
+def _same_in_all_rows(c: Contract, expansion: Expansion, dtypes: Collection[str] = ("f32",),
                       new: Mapping[Expr, Expr] | None = None
                       ) -> tuple[list[Let], tuple[Put, ...]]:
     """(names of the epilogue's loads of ``dtypes`` that no row axis moves, the stores by those):
@@ -200,7 +200,7 @@ def _same_in_all_rows(c: Contract, making: Making, dtypes: Collection[str] = ("f
     rows = {r.axis for r in c.m}
     found = dict.fromkeys(x for p in c.puts for x in unguarded_loads(p.value, dtypes)
                           if not axes_of(x) & rows)
-    named: dict[Expr, Expr] = {x: Var(making.fresh("same"), x.dtype) for x in found}
+    named: dict[Expr, Expr] = {x: Var(expansion.fresh("same"), x.dtype) for x in found}
 
     def moved(e: Expr) -> Expr:
         return simplify(substitute(e, new)) if new else e

@@ -29,7 +29,7 @@ from aotc.sched.expand.block.block_products import block_product
 from aotc.sched.expand.block.block_steps import BlockSteps
 from aotc.sched.expand.blocks import shared_nest
 from aotc.sched.expand.contracts import expand_contract
-from aotc.sched.expand.making import Making
+from aotc.sched.expand.expansion import Expansion
 from aotc.sched.expand.nests import expand_nest, loops
 from aotc.sched.expand.prune import pruned, with_single_values
 from aotc.target.base import Target
@@ -38,7 +38,7 @@ from aotc.target.base import Target
 def expanded(kernel: LoweredKernel, target: Target, places: Mapping[str, Place]) -> Kernel:
     """The Kernel with the statements of a lowered one's stages.  places: of what lies outside its
     scratch."""
-    making = making_of(kernel, target)
+    expansion = expansion_of(kernel, target)
     out: list[Stmt] = []
     around = dict(kernel.around)
     barriers = kernel.block.barriers if kernel.block is not None else ()
@@ -46,17 +46,17 @@ def expanded(kernel: LoweredKernel, target: Target, places: Mapping[str, Place])
         out += [Barrier()] if number in barriers else []
         out += around.get(number, ())
         says = kernel.about.says[number] if number < len(kernel.about.says) else ()
-        making.where = f"kernel {kernel.name}, stage {number}"
-        out.append(replace(_section(s, making, kernel, target, places), says=says))
+        expansion.where = f"kernel {kernel.name}, stage {number}"
+        out.append(replace(_section(s, expansion, kernel, target, places), says=says))
     body: Body = (*out, *around.get(len(kernel.stages), ()))
     if kernel.steps is not None:
         body = _stepped(kernel.steps, body)
     return Kernel(kernel, pruned((*(Let(v, e) for v, e in kernel.let), *body)))
 
 
-def making_of(kernel: LoweredKernel, target: Target) -> Making:
+def expansion_of(kernel: LoweredKernel, target: Target) -> Expansion:
     """What expanding the stages of a kernel needs."""
-    return Making(target.vectors, target.tuning.line_floats, {s.name for s in kernel.scratch} | {
+    return Expansion(target.vectors, target.tuning.line_floats, {s.name for s in kernel.scratch} | {
         p.buffer for s in kernel.stages for p in s.puts})
 
 
@@ -85,15 +85,15 @@ def _next(ahead: Ahead, number: Expr, places: Sequence[int]) -> Body:
     return (*lets, If(Binary("eq", NEXT % 2, Const(0)), *ahead.copies))
 
 
-def _section(stage: Stage, making: Making, kernel: LoweredKernel, target: Target,
+def _section(stage: Stage, expansion: Expansion, kernel: LoweredKernel, target: Target,
              places: Mapping[str, Place]) -> Section:
     """The statements of one stage."""
     if not kernel.threads:
         apart = len(kernel.stages) > 1 and isinstance(stage, Contract) and bool(
-            making.how(stage, "apart"))
-        return Section(_title(stage, "lanes"), _EXPAND[type(stage)](stage, making), apart)
+            expansion.how(stage, "apart"))
+        return Section(_title(stage, "lanes"), _EXPAND[type(stage)](stage, expansion), apart)
     if isinstance(stage, Nest):
-        return Section(_title(stage, "columns"), shared_nest(stage, making, target.lanes))
+        return Section(_title(stage, "columns"), shared_nest(stage, expansion, target.lanes))
     assert isinstance(stage, Contract), stage  # its target has no rows of other kinds
     base = kernel.slab_bytes
     assert isinstance(base, int), base  # lowering makes no other scratch for blocks of threads
@@ -102,10 +102,10 @@ def _section(stage: Stage, making: Making, kernel: LoweredKernel, target: Target
     sizes = {s.name: s.elements for s in kernel.scratch} | {
         b: p.elements for b, p in places.items()}
     elements = as_expr(sizes.get(stage.a.buffer, 0))  # what is computed lies nowhere
-    return Section(_title(stage, "columns"), block_product(making, block, elements))
+    return Section(_title(stage, "columns"), block_product(expansion, block, elements))
 
 
-def _unrolled(stage: Unrolled, making: Making) -> Body:
+def _unrolled(stage: Unrolled, expansion: Expansion) -> Body:
     """Loops over points, the flags of a point, then its statements for every step of the lanes."""
     *outer, lane = stage.ranges
     body: list[Stmt] = []
@@ -116,15 +116,16 @@ def _unrolled(stage: Unrolled, making: Making) -> Body:
             store = Store((Put(s.buffer, s.offset, s.value),))
             body.append(store if s.guard is None else If(s.guard, (store,)))
     # many values live at once: one register each
-    lanes = For(lane.axis, lane.lo, lane.hi, tuple(body), "lanes", group=making.vectors.groups[-1])
+    lanes = For(lane.axis, lane.lo, lane.hi, tuple(body), "lanes",
+                group=expansion.vectors.groups[-1])
     return loops(outer, (*(Let(v, cond) for v, cond in stage.flags), lanes))
 
 
-def _alone(stage: Call, making: Making) -> Body:
+def _alone(stage: Call, expansion: Expansion) -> Body:
     return (stage,)
 
 
-_EXPAND: dict[type[Stage], Callable[[Any, Making], Body]] = {
+_EXPAND: dict[type[Stage], Callable[[Any, Expansion], Body]] = {
     Nest: expand_nest, Unrolled: _unrolled, Contract: expand_contract, Call: _alone}
 
 

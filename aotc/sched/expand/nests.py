@@ -28,11 +28,11 @@ from aotc.ir.statements import (
     Total,
     Update,
 )
-from aotc.sched.expand.ahead import ahead_of_block
 from aotc.sched.expand.aligned import by_vectors
 from aotc.sched.expand.digit_loops import by_digits, is_run
-from aotc.sched.expand.lookups import places_named, rows_ahead
-from aotc.sched.expand.making import Making
+from aotc.sched.expand.expansion import Expansion
+from aotc.sched.expand.prefetch_lookups import places_named, rows_ahead
+from aotc.sched.expand.prefetch_window import ahead_of_block
 
 
 def loops(ranges: Sequence[Range], body: Sequence[Stmt]) -> Body:
@@ -43,31 +43,33 @@ def loops(ranges: Sequence[Range], body: Sequence[Stmt]) -> Body:
     return inner
 
 
-def expand_nest(nest: Nest, making: Making) -> Body:
+def expand_nest(nest: Nest, expansion: Expansion) -> Body:
     """The statements of a Nest."""
     if not nest.vector:
-        parts = by_digits(nest, making)
-        if parts is not nest and making.how(nest, "quotients"):
+        parts = by_digits(nest, expansion)
+        if parts is not nest and expansion.how(nest, "quotients"):
             nest = parts
         if is_run(nest):
             return loops(nest.ranges[:-1], (_run(nest),))
-        return loops(nest.ranges, (*scalar_fold(nest, making), Store(nest.puts)))
+        return loops(nest.ranges, (*scalar_fold(nest, expansion), Store(nest.puts)))
     lane = next((r for r in nest.ranges if r.axis.name == nest.vector), None)
     if lane is None:
-        return loops(nest.ranges, _across(nest, making))
+        return loops(nest.ranges, _across(nest, expansion))
     if nest.block > 1:
-        return (_exchanged if nest.fold == "none" else _blocked)(nest, lane, making)
+        return (_exchanged if nest.fold == "none" else _blocked)(nest, lane, expansion)
     outer = [r for r in nest.ranges if r is not lane]
-    group = registers_of(nest, lane.hi - lane.lo, making)
-    looked, places = places_named(nest, lane, making)
-    first: list[Stmt] = [*places, *rows_ahead(nest, lane, outer, making)]
+    group = registers_of(nest, lane.hi - lane.lo, expansion)
+    looked, places = places_named(nest, lane, expansion)
+    first: list[Stmt] = [*places, *rows_ahead(nest, lane, outer, expansion)]
     nest = looked
-    wide, rest = _columns(nest, lane, making) if stands_beside(nest, lane, making) else (0, lane)
-    out = [*first, *_side_by_side(nest, lane, wide, making)] if wide else first
+    beside = stands_beside(nest, lane, expansion)
+    wide, rest = _columns(nest, lane, expansion) if beside else (0, lane)
+    out = [*first, *_side_by_side(nest, lane, wide, expansion)] if wide else first
     if rest is not None:
-        whole = by_vectors(nest, lane, making)
-        out.append(lanes(rest, (*fold_in_loops(whole, whole.acc, making, lambda accs: (Accumulate(
-            whole.fold_name, ((accs[0], whole.body),)),)), Store(whole.puts)), group))
+        whole = by_vectors(nest, lane, expansion)
+        fold = fold_in_loops(whole, whole.acc, expansion, lambda accs: (Accumulate(
+            whole.fold_name, ((accs[0], whole.body),)),))
+        out.append(lanes(rest, (*fold, Store(whole.puts)), group))
     return loops(outer, out)
 
 
@@ -76,14 +78,14 @@ def lanes(r: Range, body: Sequence[Stmt], group: int = 1, narrow: bool = False) 
     return For(r.axis, r.lo, r.hi, tuple(body), "lanes", group=group, narrow=narrow)
 
 
-def registers_of(stage: Contract | Nest, extent: Expr, making: Making,
+def registers_of(stage: Contract | Nest, extent: Expr, expansion: Expansion,
                  key: str = "registers") -> int:
     """The registers of one vector value of a stage: up to its choice ``key``, as many as ``extent``
     lanes fill at a usual vector length; 1 where vectors have a fixed length."""
-    facts, lanes = making.vectors, upper(simplify(extent))
+    facts, lanes = expansion.vectors, upper(simplify(extent))
     if facts.fixed:
         return 1
-    most = making.how(stage, key)
+    most = expansion.how(stage, key)
     return next((g for g in facts.groups if g <= most and (
         lanes is None or g * facts.usual <= lanes)), facts.groups[-1])
 
@@ -95,7 +97,7 @@ def is_blocked(nest: Nest) -> bool:
 
 # ---------------------------------------------------------------- folds
 
-def fold_in_loops(nest: Nest, accs: Sequence[Var], making: Making,
+def fold_in_loops(nest: Nest, accs: Sequence[Var], expansion: Expansion,
                   step: Callable[[Sequence[Var]], Sequence[Stmt]],
                   around: Callable[[tuple[Range, ...], Sequence[Stmt]], Body] = loops) -> Body:
     """Loops over a Nest's reduction around ``step(accumulators)``, which begin before them.  Each
@@ -103,50 +105,50 @@ def fold_in_loops(nest: Nest, accs: Sequence[Var], making: Making,
     loops of one part."""
     if nest.fold == "none":
         return ()
-    nest, ends = ends_bound(nest, making)
+    nest, ends = ends_bound(nest, expansion)
     first: Body = (*(Start(a, nest.fold_name) for a in accs), *ends)
     if not nest.parts:
         return (*first, *around(nest.reduce, step(accs)))
-    own = [Var(making.fresh("piece"), a.dtype) for a in accs]
+    own = [Var(expansion.fresh("piece"), a.dtype) for a in accs]
     part = (*(Start(p, nest.fold_name) for p in own),
             *around(nest.reduce[nest.parts:], step(own)),
             *(Accumulate("sum", ((a, p),)) for a, p in zip(accs, own)))
     return (*first, *loops(nest.reduce[:nest.parts], part))
 
 
-def ends_bound(nest: Nest, making: Making) -> tuple[Nest, Body]:
+def ends_bound(nest: Nest, expansion: Expansion) -> tuple[Nest, Body]:
     """(the Nest with names of its own for the ends of its reduction that data says, the statements
     that bind them)."""
     if not nest.ends:
         return nest, ()
-    own = [Axis(making.fresh("bound"), v.extent) for v, _ in nest.ends]
+    own = [Axis(expansion.fresh("bound"), v.extent) for v, _ in nest.ends]
     names: dict[Expr, Expr] = {v: new for (v, _), new in zip(nest.ends, own)}
     return (replace(nest, reduce=substituted(nest.reduce, names), ends=()),
             tuple(Let(new, e) for (_, e), new in zip(nest.ends, own)))
 
 
-def scalar_fold(nest: Nest, making: Making) -> Body:
+def scalar_fold(nest: Nest, expansion: Expansion) -> Body:
     """The fold of scalars; nothing without one."""
     if isinstance(nest.fold, Fold):
-        return _states(nest, nest.fold, making)
-    return fold_in_loops(nest, nest.acc, making, lambda accs: (
+        return _states(nest, nest.fold, expansion)
+    return fold_in_loops(nest, nest.acc, expansion, lambda accs: (
         Accumulate(nest.fold_name, ((accs[0], nest.body),)),))
 
 
-def _states(nest: Nest, fold: Fold, making: Making) -> Body:
+def _states(nest: Nest, fold: Fold, expansion: Expansion) -> Body:
     """A fold with several states."""
-    x = Var(making.fresh("element"), nest.body.dtype)
+    x = Var(expansion.fresh("element"), nest.body.dtype)
     new = tuple(substitute(e, {Var("x", x.dtype): x}) for e in fold.update)
     return (*(Declare(v, e) for v, e in zip(nest.acc, fold.init)),
             *loops(nest.reduce, (Let(x, nest.body), Update(nest.acc, new))))
 
 
-def _across(nest: Nest, making: Making) -> Body:
+def _across(nest: Nest, expansion: Expansion) -> Body:
     """Lanes along the reduced axis: each folds its share."""
-    nest, ends = ends_bound(nest, making)
+    nest, ends = ends_bound(nest, expansion)
     lane, acc = nest.reduce[-1], nest.acc[0]
-    total = Var(making.fresh("total"), acc.dtype)
-    group = registers_of(nest, lane.hi - lane.lo, making)
+    total = Var(expansion.fresh("total"), acc.dtype)
+    group = registers_of(nest, lane.hi - lane.lo, expansion)
     share = (Start(total, nest.fold_name, across=group), *loops(nest.reduce[nest.parts:-1], (
         lanes(lane, (Accumulate(nest.fold_name, ((total, nest.body),)),), group),)))
     if not nest.parts:
@@ -167,7 +169,7 @@ def _run(nest: Nest) -> Copy:
     return Copy(to, source, (simplify(r.hi - r.lo),), put.value.dtype)
 
 
-def _exchanged(nest: Nest, lane: Range, making: Making) -> Body:
+def _exchanged(nest: Nest, lane: Range, expansion: Expansion) -> Body:
     """A move that reads neighbours along the lane axis and writes them along the block axis."""
     block = next(r for r in nest.ranges if r.axis.name == nest.block_axis)
     (put,) = nest.puts
@@ -186,26 +188,26 @@ def _exchanged(nest: Nest, lane: Range, making: Making) -> Body:
 
 # ---------------------------------------------------------------- several vectors at once
 
-def _columns(nest: Nest, lane: Range, making: Making) -> tuple[int, Range | None]:
+def _columns(nest: Nest, lane: Range, expansion: Expansion) -> tuple[int, Range | None]:
     """(vectors side by side, Range of the lanes behind them, None for an empty one) of a Nest that
     ``stands_beside`` is true of; (0, the whole Range) for one vector after the other."""
     vectors, extent = whole_vectors(nest, lane), simplify(lane.hi - lane.lo)
-    wide = min(making.how(nest, "columns"), vectors)
-    if wide < 2 or not is_long(nest, making.how(nest, "columns_from")):
+    wide = min(expansion.how(nest, "columns"), vectors)
+    if wide < 2 or not is_long(nest, expansion.how(nest, "columns_from")):
         return 0, lane
     done = vectors // wide * wide * nest.lanes
     return wide, None if extent == Const(done) else Range(
         lane.axis, simplify(lane.lo + done), lane.hi)
 
 
-def stands_beside(nest: Nest, lane: Range, making: Making) -> bool:
+def stands_beside(nest: Nest, lane: Range, expansion: Expansion) -> bool:
     """True for a fold whose steps lie outside the lanes in memory, several vectors of which may
     stand side by side.
 
     One vector after another would come back to every row's cache lines, and each step waits for
     the one before it.  Side by side they share the lines and their chains overlap; every lane
     folds its values in the same order either way."""
-    if nest.fold == "none" or not making.vectors.fixed or nest.lanes == 1:
+    if nest.fold == "none" or not expansion.vectors.fixed or nest.lanes == 1:
         return False
     return whole_vectors(nest, lane) > 1 and _beside(nest.body, lane.axis)
 
@@ -233,13 +235,13 @@ def _beside(e: Expr, lane: Axis) -> bool:
         stride(e.index[0], lane) in (Const(0), Const(1)))
 
 
-def _side_by_side(nest: Nest, lane: Range, wide: int, making: Making) -> Body:
+def _side_by_side(nest: Nest, lane: Range, wide: int, expansion: Expansion) -> Body:
     """The vectors of lanes that stand side by side, ``wide`` at a time."""
     step = wide * nest.lanes
     at: list[dict[Expr, Expr]] = [{lane.axis: simplify(lane.axis + u * nest.lanes)}
                                   for u in range(wide)]
-    accs = [Var(making.fresh("acc"), nest.acc[0].dtype) for _ in range(wide)]
-    body = fold_in_loops(nest, accs, making, lambda accs: [Accumulate(nest.fold_name, (
+    accs = [Var(expansion.fresh("acc"), nest.acc[0].dtype) for _ in range(wide)]
+    body = fold_in_loops(nest, accs, expansion, lambda accs: [Accumulate(nest.fold_name, (
         (a, simplify(substitute(nest.body, e))),)) for a, e in zip(accs, at)])
     storing = [_moved(nest, {**e, nest.acc[0]: a}) for a, e in zip(accs, at)]
     count = upper(simplify(lane.hi - lane.lo)) or 0
@@ -254,29 +256,30 @@ def _moved(nest: Nest, new: dict[Expr, Expr]) -> Store:
                        for p in nest.puts))
 
 
-def _blocked(nest: Nest, lane: Range, making: Making) -> Body:
+def _blocked(nest: Nest, lane: Range, expansion: Expansion) -> Body:
     """Loops in which the block axis advances by ``block`` outputs at once, then one by one."""
     at = next(i for i, r in enumerate(nest.ranges) if r.axis.name == nest.block_axis)
     r, after = nest.ranges[at], [x for x in nest.ranges[at + 1:] if x is not lane]
-    group = registers_of(nest, lane.hi - lane.lo, making, "block_registers")
-    body, rest = (loops(after, (lanes(lane, _outputs(nest, lane.axis, r.axis, n, making), group),))
-                  for n in (nest.block, 1))
+    group = registers_of(nest, lane.hi - lane.lo, expansion, "block_registers")
+    body, rest = (
+        loops(after, (lanes(lane, _outputs(nest, lane.axis, r.axis, n, expansion), group),))
+        for n in (nest.block, 1))
     return loops(nest.ranges[:at], (For(r.axis, r.lo, r.hi, body, step=nest.block, rest=rest),))
 
 
-def _outputs(nest: Nest, lane: Axis, axis: Axis, count: int, making: Making) -> Body:
+def _outputs(nest: Nest, lane: Axis, axis: Axis, count: int, expansion: Expansion) -> Body:
     """``count`` neighbouring outputs: taps written out, equal loads shared."""
     taps = next(r for r in nest.reduce if r.axis.name == nest.taps)
     extent = upper(taps.axis.extent)
     assert extent is not None, taps  # a window's block has constant taps
-    accs = [Var(making.fresh("acc"), nest.acc[0].dtype) for _ in range(count)]
+    accs = [Var(expansion.fresh("acc"), nest.acc[0].dtype) for _ in range(count)]
     bodies = [(u, simplify(substitute(nest.body, {axis: axis + u, taps.axis: Const(t)})))
               for t in range(extent) for u in range(count)]
     outer = _without(nest, taps)
-    out = [*fold_in_loops(outer, accs, making, lambda accs: (Accumulate(
+    out = [*fold_in_loops(outer, accs, expansion, lambda accs: (Accumulate(
         nest.fold_name, tuple((accs[u], b) for u, b in bodies)),))]
     if count == nest.block:
-        out += ahead_of_block(nest, lane, axis, making)
+        out += ahead_of_block(nest, lane, axis, expansion)
     return (*out, *(_moved(nest, {axis: axis + u, nest.acc[0]: a}) for u, a in enumerate(accs)))
 
 

@@ -12,30 +12,31 @@ from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.statements import ACC_TILE, Alloc, Body, If
 from aotc.ir.tile_statements import Tile
 from aotc.sched.expand.epilogues import from_memory, from_registers
-from aotc.sched.expand.in_place import without_register
-from aotc.sched.expand.making import Making
+from aotc.sched.expand.expansion import Expansion
+from aotc.sched.expand.sums_in_registers import without_register
 from aotc.sched.expand.tile_loops import TileLoops
 from aotc.sched.model.size import row_tails
 
 
-def tiles_by_rows(c: Contract, at: TileLoops, making: Making, tile: Tile, stored: Contract) -> Body:
+def tiles_by_rows(c: Contract, at: TileLoops, expansion: Expansion, tile: Tile,
+                  stored: Contract) -> Body:
     """``tile`` and the epilogue of ``stored``, the Contract as its results are stored: by how many
     rows are left, where the tile may be the last of a number that is not known."""
-    tails = _tails(c, making, tile.in_place)
+    tails = _tails(c, expansion, tile.in_place)
     if tile.in_place:
-        out: Body = (tile, *from_registers(stored, at, making))
+        out: Body = (tile, *from_registers(stored, at, expansion))
         for n in reversed(tails):
             few = replace(tile, live=n, a=replace(tile.a, places=tile.a.places[:n]),
-                          reread=min(tile.reread, without_register(c, making, n)))
-            epilogue = from_registers(replace(stored, micro=replace(c.micro, mr=n)), at, making)
+                          reread=min(tile.reread, without_register(c, expansion, n)))
+            epilogue = from_registers(replace(stored, micro=replace(c.micro, mr=n)), at, expansion)
             out = (If(_left(at, n), (few, *epilogue), out),)
         return out
     out = (tile,)
     for n in reversed(tails):
-        few = replace(tile, live=n, reread=min(tile.reread, without_register(c, making, n)))
+        few = replace(tile, live=n, reread=min(tile.reread, without_register(c, expansion, n)))
         out = (If(_left(at, n), (few,), out),)
     return (Alloc(ACC_TILE, c.micro.dtypes.sums, c.micro.mr * at.nr), *out,
-            *from_memory(stored, at, making, False))
+            *from_memory(stored, at, expansion, False))
 
 
 def _left(at: TileLoops, n: int) -> Expr:
@@ -43,17 +44,17 @@ def _left(at: TileLoops, n: int) -> Expr:
     return Binary("le", at.rows - at.m0, Const(n))
 
 
-def _tails(c: Contract, making: Making, in_place: bool) -> tuple[int, ...]:
+def _tails(c: Contract, expansion: Expansion, in_place: bool) -> tuple[int, ...]:
     """Rows of the smaller tiles, ascending."""
-    if not ends_anywhere(c, making):
+    if not ends_anywhere(c, expansion):
         return ()
-    return row_tails(c.micro.mr, int(making.how(c, "tails")), in_place)
+    return row_tails(c.micro.mr, int(expansion.how(c, "tails")), in_place)
 
 
-def ends_anywhere(c: Contract, making: Making) -> bool:
+def ends_anywhere(c: Contract, expansion: Expansion) -> bool:
     """True if the last register tile may have any number of rows, and smaller ones may serve it."""
     known = "rows" in c.whole or all(isinstance(r.axis.extent, Const) for r in c.m)
-    return not known and making.vectors.fixed and not c.micro.narrow and not c.slices
+    return not known and expansion.vectors.fixed and not c.micro.narrow and not c.slices
 
 
 __all__ = ["ends_anywhere", "tiles_by_rows"]

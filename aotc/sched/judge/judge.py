@@ -17,19 +17,21 @@ from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import REGISTER, Group, Schedule
 from aotc.passes.winograd import staged
 from aotc.sched.accelerator.kernels import fitted_tile, with_in_place
-from aotc.sched.choose.across import lanes_across
 from aotc.sched.choose.connect import connect
 from aotc.sched.choose.gensor import Budget, Construction, Space, construct, grown
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.runs import NamedRun, Run, best_run, with_run
 from aotc.sched.choose.slices import streamed_fold
+from aotc.sched.choose.stores_across_lanes import lanes_across
 from aotc.sched.choose.tile import choose_threads
 from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.decided import decided_cost, usual_product
 from aotc.sched.cost.group_cost import Aligned, Cost, group_cost, pressure_seconds, resident
-from aotc.sched.judge.written import saying, written_seconds
+from aotc.sched.judge.text_choice_cost import saying, written_seconds
 from aotc.sched.memory.scratch import bounded_tile
+from aotc.sched.model.group_model import group_model
+from aotc.sched.model.group_numbers import GroupModel, Widths
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import (
     Stage,
@@ -38,10 +40,8 @@ from aotc.sched.model.stages import (
     group_stages,
     merge_stages,
 )
-from aotc.sched.model.tile_model import GroupModel, Widths
 from aotc.sched.model.tilegraph import merged
-from aotc.sched.model.widths import group_model
-from aotc.sched.writing.choose_writing import kernel_faults
+from aotc.sched.text_choices.choose_writing import kernel_faults
 from aotc.target.base import Target
 
 Fixed = dict[str, Widths]  # axes of an anchor, or sums of stages -> the extents to try

@@ -27,7 +27,7 @@ from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.cost.decided import Decided
 from aotc.sched.cost.group_cost import resident
 from aotc.sched.judge.judge import Judge
-from aotc.sched.within import outlined
+from aotc.sched.narrowed_program import outlined
 from aotc.target.base import Target
 
 

@@ -14,7 +14,7 @@ from aotc.ir.plan import Plan
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import upper
-from aotc.sched.lowering.staged import staged
+from aotc.sched.lowering.group_to_stages import staged
 from aotc.sched.memory.allocate import slot_sizes
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.stored_sizes import ALIGN

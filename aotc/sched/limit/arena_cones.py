@@ -21,10 +21,10 @@ from aotc.sched.cost.decided import usual_product
 from aotc.sched.cost.group_cost import Aligned, Free, group_cost
 from aotc.sched.judge.judge import Judge
 from aotc.sched.memory.scratch import rounded
+from aotc.sched.model.group_model import group_model
+from aotc.sched.model.group_numbers import GroupModel
 from aotc.sched.model.stages import Stage, find_call, group_stages
-from aotc.sched.model.tile_model import GroupModel
 from aotc.sched.model.tilegraph import best_fit
-from aotc.sched.model.widths import group_model
 from aotc.target.base import Machine, Target
 
 Cone = frozenset[int]  # numbers of lumps

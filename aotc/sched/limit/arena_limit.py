@@ -21,8 +21,8 @@ from aotc.ir.schedule import PRECISION, Group, Schedule
 from aotc.passes.recompute import faults_of, rewrite_readers, twin_names
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import stages_of
-from aotc.sched.asking.choose_groups import choose_groups
-from aotc.sched.asking.winograd_choice import Winograd, form_shares
+from aotc.sched.candidates.choose_groups import choose_groups
+from aotc.sched.candidates.winograd_choice import Winograd, form_shares
 from aotc.sched.choose.connect import part_groups
 from aotc.sched.decide import decide
 from aotc.sched.limit.arena import ArenaLimit, arena_need
@@ -31,7 +31,7 @@ from aotc.sched.memory.scratch import scratch_bytes
 from aotc.sched.memory.slots import Lifetime
 from aotc.sched.model.tilegraph import merged, ordered
 from aotc.sched.precision.levels import Levels
-from aotc.sched.writing.choose_writing import choose_writing
+from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target.base import Target
 
 Rewrites = tuple[Rewrite, ...]

@@ -15,11 +15,11 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.accelerator.kernels import engines
 from aotc.sched.check.check_schedule import check_schedule
 from aotc.sched.expand.expand_stages import expanded
+from aotc.sched.lowering.group_to_stages import Staged, kept_stages
 from aotc.sched.lowering.kernel_arrays import with_arrays
 from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.lowering.lower_call import lower_call
 from aotc.sched.lowering.lower_region import Bodies, region_buffers
-from aotc.sched.lowering.staged import Staged, kept_stages
 from aotc.sched.lowering.threads import shared_by_threads, with_barriers
 from aotc.sched.memory.allocate import slot_sizes
 from aotc.sched.model.sparse_tables import sparse_constants

@@ -12,7 +12,7 @@ from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import TILE, Box, Put, Range
 from aotc.sched.lowering.threads import shared_by_threads
-from aotc.sched.model.work import group_bytes
+from aotc.sched.model.flops_and_bytes import group_bytes
 from aotc.target.base import Target
 
 

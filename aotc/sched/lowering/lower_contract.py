@@ -13,8 +13,8 @@ from aotc.ir.tile_statements import MicroKernel
 from aotc.sched.accelerator.kernels import sum_elements, tap_step, unit_rows
 from aotc.sched.items.context import Context
 from aotc.sched.lowering.lower_nest import collapse
-from aotc.sched.lowering.parts import part_of
-from aotc.sched.lowering.turned import turned
+from aotc.sched.lowering.partial_sums import part_of
+from aotc.sched.lowering.transposed_results import turned
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.stages import Stage, factors_for
 from aotc.sched.rows.panels import panel_base

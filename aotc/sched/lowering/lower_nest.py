@@ -30,7 +30,7 @@ from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import OWN, Put, Range
 from aotc.passes.digits import static_extent
 from aotc.sched.items.context import Context
-from aotc.sched.lowering.parts import in_parts
+from aotc.sched.lowering.partial_sums import in_parts
 from aotc.sched.lowering.window_parts import Piece, Pieces, window_parts
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.digit_stage import loop_box, loop_stage

@@ -19,7 +19,7 @@ from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.plan import Place, Plan
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
-from aotc.sched.expand.making import chosen
+from aotc.sched.expand.expansion import chosen
 from aotc.sched.lowering.operand_ways import WAY_CHOICES, check_team, fetch_faults, ways_left
 from aotc.target.base import Target
 

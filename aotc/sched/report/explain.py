@@ -17,9 +17,9 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.cost.product_rows import waste_of
 from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.model.boxes import tile_anchor
+from aotc.sched.model.flops_and_bytes import group_flops
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, factors_for, find_call, group_stages, stage_category
-from aotc.sched.model.work import group_flops
 from aotc.target.base import Target
 from aotc.target.kernel_rows import ProductRow
 

@@ -30,7 +30,7 @@ from aotc.runtime.loading import load
 from aotc.runtime.model import Binding, Model
 from aotc.samples import Feeds, extents
 from aotc.sched import decide, lower
-from aotc.sched.writing.choose_writing import choose_writing
+from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target import get_target
 from aotc.tuner.measure.portable import HEAD, portable_files
 from aotc.tuner.space.trial import trial_feeds, trial_program

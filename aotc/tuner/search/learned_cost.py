@@ -22,12 +22,12 @@ from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.cost.decided import decided_cost
 from aotc.sched.cost.group_cost import Cost
-from aotc.sched.judge.written import written_seconds
+from aotc.sched.judge.text_choice_cost import written_seconds
 from aotc.sched.model.digit_stage import loop_stage
+from aotc.sched.model.group_model import group_model
+from aotc.sched.model.group_numbers import GroupModel
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, factors_for, group_stages, stage_category
-from aotc.sched.model.tile_model import GroupModel
-from aotc.sched.model.widths import group_model
 from aotc.target.base import Target
 from aotc.target.kernel_rows import KernelRow, ProductRow
 from aotc.tuner.measure.records import Record

@@ -11,7 +11,7 @@ from aotc.ir.schedule import Schedule
 from aotc.options import Options
 from aotc.pipeline import Work
 from aotc.sched import CONNECT
-from aotc.sched.components import mixed
+from aotc.sched.independent_parts import mixed
 from aotc.tuner.measure.whole_model import Checker, Decisions, busy
 
 SECONDS = 0.5  # CPU time of measuring, for every Schedule

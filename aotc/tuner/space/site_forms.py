@@ -12,7 +12,7 @@ from aotc.json_text import frozen
 from aotc.passes.images.unfold import unfold_candidates
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import TILES, find_convolution, legal_tiles
-from aotc.sched.asking.winograd_choice import SLIDING, exact_enough
+from aotc.sched.candidates.winograd_choice import SLIDING, exact_enough
 from aotc.sched.decide import decide
 from aotc.target.base import Target
 from aotc.tuner.space.knobs import Form, settled

@@ -21,7 +21,7 @@ from aotc.ir.program import Buffer, Compute, Program, Rewrite, Step
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.precision.rounding_table import ROUNDING
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.components import LOCAL, owners
+from aotc.sched.independent_parts import LOCAL, owners
 from aotc.target.base import Target
 
 T = TypeVar("T")

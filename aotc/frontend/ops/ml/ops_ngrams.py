@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.placing import is_text
 from aotc.frontend.building.registry import op
+from aotc.frontend.building.stored_type_operators import is_text
 from aotc.frontend.building.symbolic import cast, conjunction, const, summed
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.graph import Node

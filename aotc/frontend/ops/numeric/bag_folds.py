@@ -1,10 +1,10 @@
-"""Folds of runs of rows, as many as there are bags (``frontend/bags.py``)."""
+"""Folds of runs of rows, as many as there are bags (``frontend/embedding_bag.py``)."""
 
-from aotc.frontend.bags import Bags
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import loaded
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Val
+from aotc.frontend.embedding_bag import Bags
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import Axis, Binary, Const, Expr, Where, compare, maximum, minimum
 from aotc.ir.program import neutral

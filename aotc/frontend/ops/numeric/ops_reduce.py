@@ -3,11 +3,11 @@
 from collections.abc import Collection, Sequence
 from functools import reduce
 
-from aotc.frontend.bags import BAGS, Bags
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import Build, op
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import At, Index, Inner, Result, Val
+from aotc.frontend.embedding_bag import BAGS, Bags
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.ops_pool import nan_wins, scaled_by_count
 from aotc.frontend.ops.numeric.bag_folds import folded_bags

@@ -16,10 +16,10 @@ from aotc.ir.simplify import simplify, to_poly
 from aotc.sched.accelerator.instances.cost import LOOKUP
 from aotc.sched.accelerator.instances.tensor_graph import INPUT, Graph, Node, Read, Window, whole
 from aotc.sched.choose.connect import register_groups
+from aotc.sched.model.flops_and_bytes import group_flops
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, group_stages
 from aotc.sched.model.tilegraph import ordered
-from aotc.sched.model.work import group_flops
 
 CALL = "call"  # kind of nodes that are no tensor expression
 Dims = Mapping[Axis, tuple[int, int]]  # axis -> (dimension of the output, what it is divided by)

@@ -15,7 +15,7 @@ from aotc.ir.simplify import lower, same, simplify, upper
 from aotc.ir.statements import STEP
 from aotc.ir.tile_statements import slice_start
 from aotc.sched.accelerator.items.unit_operands import slice_of
-from aotc.sched.items.open_group import Opened
+from aotc.sched.items.group_context import Opened
 from aotc.sched.model.boxes import Box, Dims, Tile, whole_tiles
 from aotc.sched.model.stages import Stage
 

@@ -24,7 +24,7 @@ from aotc.ir.simplify import same, simplify, upper
 from aotc.ir.statements import STEP, TILE
 from aotc.sched.accelerator.clock.item_events import Named
 from aotc.sched.accelerator.items.item_boxes import Copied, item_boxes
-from aotc.sched.items.open_group import Opened, opened
+from aotc.sched.items.group_context import Opened, opened
 from aotc.sched.model.stages import group_stages
 from aotc.target.base import Machine, Target
 

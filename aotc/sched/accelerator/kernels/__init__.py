@@ -12,9 +12,9 @@ from aotc.sched.accelerator.kernels.copy_faults import (
     unit_faults,
     unit_slice_faults,
 )
-from aotc.sched.accelerator.kernels.fitted import copied_tile, fitted_tile
 from aotc.sched.accelerator.kernels.lower_copies import place_copies
 from aotc.sched.accelerator.kernels.lower_engines import engines
+from aotc.sched.accelerator.kernels.scratchpad_tile import copied_tile, fitted_tile
 from aotc.sched.accelerator.kernels.store_faults import store_faults
 from aotc.sched.accelerator.kernels.unit_choice import unit_choice
 

@@ -13,11 +13,11 @@ from aotc.ir.stage_choice import StageChoice
 from aotc.sched.accelerator.items.item_boxes import item_boxes
 from aotc.sched.accelerator.items.unit_operands import unit_needs
 from aotc.sched.cost.group_cost import Cost
-from aotc.sched.items.open_group import opened
+from aotc.sched.items.group_context import opened
 from aotc.sched.memory.scratch import rounded
+from aotc.sched.model.group_model import group_model
+from aotc.sched.model.group_numbers import GroupModel, Widths
 from aotc.sched.model.stages import group_stages
-from aotc.sched.model.tile_model import GroupModel, Widths
-from aotc.sched.model.widths import group_model
 from aotc.target.base import Machine, Target
 
 

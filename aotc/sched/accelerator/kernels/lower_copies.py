@@ -30,7 +30,7 @@ from aotc.ir.tile_statements import slice_start
 from aotc.sched.accelerator.items.item_boxes import Copied, item_boxes, moves, slices_of
 from aotc.sched.accelerator.items.own_parts import dealt
 from aotc.sched.items.context import Context, scratch_order, scratch_strides
-from aotc.sched.items.open_group import Opened
+from aotc.sched.items.group_context import Opened
 from aotc.sched.model.stages import Stage
 from aotc.target.base import Machine
 

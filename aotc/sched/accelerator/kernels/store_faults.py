@@ -23,7 +23,7 @@ from aotc.sched.accelerator.items.own_parts import (
     touched_by,
 )
 from aotc.sched.accelerator.items.rings import ring_faults, ring_size_faults
-from aotc.sched.items.open_group import opened
+from aotc.sched.items.group_context import opened
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.stored_sizes import part_bytes
 from aotc.target.base import Machine, Memory, Target

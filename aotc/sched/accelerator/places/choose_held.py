@@ -14,15 +14,15 @@ from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import same, upper
 from aotc.sched.accelerator.items.own_parts import dealt, opened_touch, users_of
-from aotc.sched.accelerator.kernels.fitted import fitted_tile
+from aotc.sched.accelerator.kernels.scratchpad_tile import fitted_tile
 from aotc.sched.accelerator.kernels.store_faults import home_faults
 from aotc.sched.accelerator.places.item_seconds import group_seconds
 from aotc.sched.check.check_group import check_group
-from aotc.sched.lowering.staged import staged
+from aotc.sched.lowering.group_to_stages import staged
 from aotc.sched.memory.allocate import liveness
+from aotc.sched.model.group_model import group_model
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.stored_sizes import part_bytes
-from aotc.sched.model.widths import group_model
 from aotc.target.base import Machine, Target
 
 Cut = dict[int, int]  # dimension of a tensor -> indices that a part has of it

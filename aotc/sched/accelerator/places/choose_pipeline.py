@@ -12,11 +12,11 @@ from math import inf
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched.accelerator.items.own_parts import dealt, has_own_part, opened_touch
-from aotc.sched.accelerator.kernels.fitted import fitted_tile
+from aotc.sched.accelerator.kernels.scratchpad_tile import fitted_tile
 from aotc.sched.accelerator.places.item_seconds import group_seconds, step_cost
+from aotc.sched.model.group_model import group_model
+from aotc.sched.model.group_numbers import GroupModel
 from aotc.sched.model.stages import group_stages
-from aotc.sched.model.tile_model import GroupModel
-from aotc.sched.model.widths import group_model
 from aotc.target.base import Machine, Target
 
 

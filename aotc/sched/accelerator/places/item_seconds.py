@@ -15,12 +15,12 @@ from aotc.sched.accelerator.items.own_parts import dealt, opened_touch
 from aotc.sched.accelerator.kernels.lower_copies import held
 from aotc.sched.cost.decided import aligned_products
 from aotc.sched.cost.group_cost import compute_seconds
-from aotc.sched.items.open_group import Opened
+from aotc.sched.items.group_context import Opened
 from aotc.sched.memory.scratch import rounded
+from aotc.sched.model.group_model import group_model
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.stored_sizes import part_bytes
-from aotc.sched.model.widths import group_model
 from aotc.target.base import Machine, Memory, Target
 
 Boxes = tuple[tuple[Memory, int], ...]  # (memory that a box is copied from or to, its bytes)

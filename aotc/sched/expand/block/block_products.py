@@ -22,11 +22,11 @@ from aotc.ir.statements import Barrier, Body, For, If, Let, Stmt, Store
 from aotc.sched.expand.block.block_operands import Operands
 from aotc.sched.expand.block.block_steps import OTHERS, BlockSteps
 from aotc.sched.expand.block.single_rows import single_rows
-from aotc.sched.expand.making import Making
+from aotc.sched.expand.expansion import Expansion
 from aotc.sched.expand.nests import loops
 
 
-def block_product(making: Making, at: BlockSteps, elements: Expr) -> Body:
+def block_product(expansion: Expansion, at: BlockSteps, elements: Expr) -> Body:
     """The statements of a Contract that the threads of a block share, whose A lies in a buffer of
     so many ``elements``.  UnsupportedError for what 32 bits do not count."""
     c = at.c
@@ -36,7 +36,7 @@ def block_product(making: Making, at: BlockSteps, elements: Expr) -> Body:
         raise UnsupportedError(f"{c.row}: {c.a.buffer} may have 2^31 elements or more; use a "
                                "packed")
     if at.row.staging is None:
-        body = single_rows(at, making.how(c, "order"))
+        body = single_rows(at, expansion.how(c, "order"))
         return loops(c.outer, (Product(c.row, at.constants, at.counters, body),))
     operands = Operands(at)
     sums = Sums("acc", at.mr, at.nr, at.teams)
@@ -48,7 +48,7 @@ def block_product(making: Making, at: BlockSteps, elements: Expr) -> Body:
     tile: Body = (*operands.row_table(), sums, *((totals,) if at.part else ()), *held, steps,
                   *_teams(at, own), *((Barrier(),) if c.again else ()), _epilogue(at, own))
     order = (at.columns, at.rows_loop)
-    if making.how(c, "order") == "rows":
+    if expansion.how(c, "order") == "rows":
         order = (at.rows_loop, at.columns)
     for loop in reversed(order):
         tile = (loop(tile),)

@@ -29,7 +29,7 @@ from aotc.sched.model.stages import Stage, group_stages
 from aotc.sched.model.typical_calls import spread_calls
 from aotc.sched.rows.transforms import find_transform
 from aotc.sched.rows.winograd_stages import transform_lanes
-from aotc.sched.writing.choose_writing import kernel_faults
+from aotc.sched.text_choices.choose_writing import kernel_faults
 from aotc.target.base import Target
 
 ASKED = 9  # calls that tiles are compared on

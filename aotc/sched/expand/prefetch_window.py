@@ -10,48 +10,49 @@ from aotc.ir.expr import Axis, Const, Load, axes_of, substitute, walk
 from aotc.ir.kernel.plan_stages import Nest
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Prefetch
-from aotc.sched.expand.making import Making
+from aotc.sched.expand.expansion import Expansion
 
 
-def ahead_of_block(nest: Nest, lane: Axis, axis: Axis, making: Making) -> list[Prefetch]:
+def ahead_of_block(nest: Nest, lane: Axis, axis: Axis, expansion: Expansion) -> list[Prefetch]:
     """Prefetches of one vector of lanes of a blocked window: its share of the lines that lie a page
     behind this block in the lowest row it reads.  lane, axis: of the lanes and of the block."""
-    found = streamed(nest, lane, axis, making)
-    if found is None or not (ahead := making.how(nest, "ahead")):
+    found = streamed(nest, lane, axis, expansion)
+    if found is None or not (ahead := expansion.how(nest, "ahead")):
         return []
     source, per_lane, lines = found
     lowest = {r.axis: Const(0) if r.axis.name == nest.taps else simplify(r.axis.extent - 1)
               for r in nest.reduce}
     first = simplify(substitute(source.index[0], {**lowest, lane: Const(0)})
                      + lane * per_lane + ahead)
-    line = making.line
+    line = expansion.line
     return [Prefetch(source.buffer, simplify(first + i * line), far=True) for i in range(lines)]
 
 
-def streamed(nest: Nest, lane: Axis, axis: Axis, making: Making) -> tuple[Load, int, int] | None:
+def streamed(nest: Nest, lane: Axis, axis: Axis,
+             expansion: Expansion) -> tuple[Load, int, int] | None:
     """(the only load of a blocked window whose source other kernels wrote, elements that each lane
     moves on by from block to block, cache lines that a vector does); None where it does not advance
     by whole lines, or nothing is fetched ahead."""
-    if not making.vectors.prefetches or nest.lanes == 1 or not isinstance(lane.extent, Const):
+    if not expansion.vectors.prefetches or nest.lanes == 1 or not isinstance(lane.extent, Const):
         return None
     found = [x for x in dict.fromkeys(walk(nest.body)) if isinstance(x, Load) and _streams(
-        x, lane, axis, making)]
+        x, lane, axis, expansion)]
     if len(found) != 1:
         return None
     step = simplify(affine_stride(found[0].index[0], axis) * nest.block)
     if not isinstance(step, Const):
         return None
     per_lane, left = divmod(step.value, lane.extent.value)
-    lines, part = divmod(per_lane * nest.lanes, making.line)
+    lines, part = divmod(per_lane * nest.lanes, expansion.line)
     if left or part or lines < 1:
         return None
     return found[0], per_lane, lines
 
 
-def _streams(e: Load, lane: Axis, axis: Axis, making: Making) -> bool:
+def _streams(e: Load, lane: Axis, axis: Axis, expansion: Expansion) -> bool:
     """True for a load that other kernels wrote, of lanes side by side, at a known step from block
     to block."""
-    if e.dtype != "f32" or e.buffer in making.own or any(
+    if e.dtype != "f32" or e.buffer in expansion.own or any(
             isinstance(n, Load) for n in walk(e.index[0])) or axis not in axes_of(e.index[0]):
         return False
     return stride(e.index[0], lane) == Const(1) and isinstance(stride(e.index[0], axis), Const)

@@ -16,13 +16,13 @@ from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check.check_group import check_group
 from aotc.sched.common_groups import CommonGroup, common_groups
-from aotc.sched.expand.expand_stages import making_of
+from aotc.sched.expand.expand_stages import expansion_of
+from aotc.sched.lowering.group_to_stages import Staged, kept_stages, staged
 from aotc.sched.lowering.lower import lined, written_kernel
-from aotc.sched.lowering.staged import Staged, kept_stages, staged
 from aotc.sched.model.stages import find_call, group_stages
 from aotc.sched.shape_variants import Part, parts
-from aotc.sched.writing.block_writing import shared_fold, shared_product
-from aotc.sched.writing.own_writing import own_fold, own_product
+from aotc.sched.text_choices.block_writing import shared_fold, shared_product
+from aotc.sched.text_choices.own_writing import own_fold, own_product
 from aotc.target.base import Target
 
 
@@ -94,14 +94,14 @@ def group_writing(program: Program, group: Group, target: Target, found: Staged)
 def _stage_writing(stages: list[Contract | Nest], kernel: LoweredKernel, target: Target,
                    lined: Collection[str]) -> dict[str, int | str]:
     """The choices of one stage of a group, which is these stages of its kernel."""
-    making = making_of(kernel, target)
+    expansion = expansion_of(kernel, target)
     nests = [s for s in stages if isinstance(s, Nest)]
     found: dict[str, int | str] = {}
     for c in (s for s in stages if isinstance(s, Contract)):  # there is one, if any
         found |= shared_product(c, kernel, target, lined) if kernel.threads else own_product(
-            c, len(kernel.stages) == 1, making, target.tuning)
+            c, len(kernel.stages) == 1, expansion, target.tuning)
     return found | (shared_fold(nests, kernel.threads, target) if kernel.threads else own_fold(
-        nests, making, target.tuning))
+        nests, expansion, target.tuning))
 
 
 def only_said(program: Program, schedule: Schedule, target: Target) -> Schedule:

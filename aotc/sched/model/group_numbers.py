@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.sched.model.starts import Hull, hull
+from aotc.sched.model.tile_starts import Hull, hull
 
 Widths = tuple[int, ...]  # along axes
 Width = Callable[[Sequence[int]], int]  # of a dimension, from the widths of a stage

@@ -22,7 +22,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.runtime.simulate import find_cxx
 from aotc.sched import check_schedule, complete, decide, lower
 from aotc.sched.judge.judge import Judge
-from aotc.sched.writing.choose_writing import choose_writing, only_said
+from aotc.sched.text_choices.choose_writing import choose_writing, only_said
 from aotc.target import get_target, runs_here
 from aotc.tools.verify import verify
 

@@ -22,12 +22,12 @@ from aotc.ir.schedule import Group
 from aotc.sched.check.choices import choices_of
 from aotc.sched.cost.decided import aligned_products
 from aotc.sched.cost.predict import as_decided, ends_unknown, in_registers
+from aotc.sched.model.group_model import group_model
 from aotc.sched.model.size import row_tails
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.typical_calls import spread_calls
-from aotc.sched.model.widths import group_model
+from aotc.sched.narrowed_program import within
 from aotc.sched.shape_variants import ALPHA
-from aotc.sched.within import within
 from aotc.target.base import Target
 
 CALLS = 3  # the smallest, one in the middle, the largest

@@ -10,7 +10,7 @@ from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched.accelerator.kernels import place_copies
 from aotc.sched.items.context import Context
-from aotc.sched.items.open_group import Opened, opened
+from aotc.sched.items.group_context import Opened, opened
 from aotc.sched.lowering.lower_contract import lower_contract
 from aotc.sched.lowering.lower_dot import lower_dot
 from aotc.sched.lowering.lower_kept import lower_kept
@@ -19,8 +19,8 @@ from aotc.sched.lowering.program_lines import program_lines
 from aotc.sched.lowering.threads import with_ends
 from aotc.sched.lowering.unroll import lower_unrolled
 from aotc.sched.model.boxes import Box
+from aotc.sched.model.flops_and_bytes import group_bytes, group_flops, plain_part
 from aotc.sched.model.stages import Stage
-from aotc.sched.model.work import group_bytes, group_flops, plain_part
 from aotc.sched.rows.transforms import data_loads
 from aotc.target.base import Target
 from aotc.target.kernel_rows import KernelRow, NestRow, ProductRow

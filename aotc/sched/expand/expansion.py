@@ -11,7 +11,7 @@ from aotc.target.base import VectorFacts
 
 
 @dataclass
-class Making:
+class Expansion:
     """``line``: f32 elements of a cache line; ``own``: buffers that the kernel stores itself;
     ``count``: names made so far; ``where``: the stage that is expanded, for messages."""
 
@@ -41,4 +41,4 @@ def chosen(stage: Contract | Nest, key: str, where: str) -> Any:
     return found
 
 
-__all__ = ["Making", "chosen"]
+__all__ = ["Expansion", "chosen"]

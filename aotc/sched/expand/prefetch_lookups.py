@@ -31,12 +31,12 @@ from aotc.ir.kernel.plan_stages import Nest
 from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import For, Let, Prefetch, Range, Stmt
-from aotc.sched.expand.making import Making
+from aotc.sched.expand.expansion import Expansion
 
 
-def places_named(nest: Nest, lane: Range, making: Making) -> tuple[Nest, list[Let]]:
+def places_named(nest: Nest, lane: Range, expansion: Expansion) -> tuple[Nest, list[Let]]:
     """(the Nest with such places as names, statements that bind them); lane: Range of the lanes."""
-    at = {e: Var(making.fresh("place"), INDEX) for e in _found(nest, lane)}
+    at = {e: Var(expansion.fresh("place"), INDEX) for e in _found(nest, lane)}
     if not at:
         return nest, []
     new = replace(nest, puts=tuple(
@@ -47,11 +47,12 @@ def places_named(nest: Nest, lane: Range, making: Making) -> tuple[Nest, list[Le
     return new, [Let(v, e) for e, v in at.items()]
 
 
-def tables_ahead(nest: Nest, lane: Range, outer: Sequence[Range], making: Making) -> list[Load]:
+def tables_ahead(nest: Nest, lane: Range, outer: Sequence[Range],
+                 expansion: Expansion) -> list[Load]:
     """The Loads of rows of a table, at such places, that may be fetched some steps of the innermost
     of the loops over ``outer`` ahead."""
     found = _found(nest, lane)
-    if (not found or nest.lanes == 1 or not outer or not making.vectors.prefetches
+    if (not found or nest.lanes == 1 or not outer or not expansion.vectors.prefetches
             or not isinstance(simplify(lane.hi - lane.lo), Const)):
         return []
     at = {e: Var(f"place{i}", INDEX) for i, e in enumerate(found)}
@@ -83,23 +84,23 @@ def _places(e: Expr, moving: Set[Axis]) -> list[Expr]:
     return [x for k in kids for x in _places(k, moving)]
 
 
-def rows_ahead(nest: Nest, lane: Range, outer: Sequence[Range], making: Making) -> list[Stmt]:
+def rows_ahead(nest: Nest, lane: Range, outer: Sequence[Range], expansion: Expansion) -> list[Stmt]:
     """Statements that fetch what the Loads of ``tables_ahead`` read ``lookup_rows`` steps of the
     innermost loop later."""
-    tables = tables_ahead(nest, lane, outer, making)
-    if not tables or not (rows := making.how(nest, "lookup_rows")):
+    tables = tables_ahead(nest, lane, outer, expansion)
+    if not tables or not (rows := expansion.how(nest, "lookup_rows")):
         return []
-    row, step, extent = outer[-1], making.line, simplify(lane.hi - lane.lo)
+    row, step, extent = outer[-1], expansion.line, simplify(lane.hi - lane.lo)
     assert isinstance(extent, Const), lane  # of ``tables_ahead``
     out: list[Stmt] = []
     later = {row.axis: minimum(row.axis + rows, row.hi - 1)}
     for x in tables:
         index = substitute(x.index[0], {**later, lane.axis: lane.lo})
         places = {e: rewrite(e, _inside) for e in dict.fromkeys(_checks(index))}
-        at = {e: Var(making.fresh("later"), INDEX) for e in places}
+        at = {e: Var(expansion.fresh("later"), INDEX) for e in places}
         out += [Let(at[e], place) for e, place in places.items()]
-        most = making.how(nest, "lookup_lines") * step
-        line = Axis(making.fresh("line"), Const(min(extent.value, most)))
+        most = expansion.how(nest, "lookup_lines") * step
+        line = Axis(expansion.fresh("line"), Const(min(extent.value, most)))
         first = simplify(substitute(index, at)) + line
         out.append(For(line, Const(0), line.extent, (Prefetch(x.buffer, first, far=True),),
                        step=step))

@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
-from aotc.sched.asking.partition import Partition
+from aotc.sched.candidates.partition import Partition
 from aotc.sched.choose.connect import numbered, register_groups
 from aotc.sched.judge.judge import Judge
 from aotc.sched.model.tilegraph import ordered

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from aotc.ir.program import Program
 from aotc.ir.schedule import CONNECT, GRAPHTURBO, Group
 from aotc.sched.accelerator.places import instance_groups
-from aotc.sched.asking.connect_cost import connect_by_cost
+from aotc.sched.candidates.connect_cost import connect_by_cost
 from aotc.sched.choose.connect import register_groups, separate_groups
 from aotc.target.base import Target
 

@@ -8,10 +8,10 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import PRECISION
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.asking.image_inputs import choose_phases, choose_sampled, choose_unfolds
-from aotc.sched.asking.layout_rules import settle_layouts, split_settled
-from aotc.sched.asking.long_sums import choose_split_k
-from aotc.sched.asking.winograd_choice import choose_winograd
+from aotc.sched.candidates.image_inputs import choose_phases, choose_sampled, choose_unfolds
+from aotc.sched.candidates.layout_rules import settle_layouts, split_settled
+from aotc.sched.candidates.long_sums import choose_split_k
+from aotc.sched.candidates.winograd_choice import choose_winograd
 from aotc.sched.choose.precision import choose_precision
 from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.sched.precision.levels import Levels

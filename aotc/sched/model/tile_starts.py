@@ -1,7 +1,7 @@
 """Where boxes start in a group's first tile: what tells boxes of one form apart.
 
 Queries, keys and values of one product are three runs of its columns; a tile of heads asks for the
-hull of all three.  Widths alone (``aotc.sched.model.widths``) would take them for one.
+hull of all three.  Widths alone (``aotc.sched.model.group_model``) would take them for one.
 """
 
 from collections.abc import Mapping

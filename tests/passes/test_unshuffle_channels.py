@@ -12,7 +12,7 @@ from aotc.options import Options
 from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.inline import is_move
-from aotc.passes.own_channels import on_own_channels
+from aotc.passes.unshuffle_channels import on_own_channels
 from aotc.pipeline import run_pipeline
 from benchmarks.exported.build import LAST, Writer
 

@@ -30,44 +30,44 @@ from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.simplify import same, simplify, upper
 from aotc.ir.statements import OWN, Body, Box, For, If, Let, Prefetch, Stmt
 from aotc.ir.tile_statements import Point
-from aotc.sched.expand.making import Making
+from aotc.sched.expand.expansion import Expansion
 from aotc.sched.expand.tile_loops import B_COL, B_NEXT, TileLoops, extent_of
 
 
-def fetches(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
+def fetches(c: Contract, at: TileLoops, expansion: Expansion, plain: bool) -> Body:
     """All that is fetched before a tile's sums.  plain: a row axis is known from the row's number,
     else from a table."""
-    return (*_epilogue(c, at, making, plain), *(() if plain else _pieces(c, at, making)),
-            *_stream(c, at, making, plain))
+    return (*_epilogue(c, at, expansion, plain), *(() if plain else _pieces(c, at, expansion)),
+            *_stream(c, at, expansion, plain))
 
 
-def _epilogue(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
+def _epilogue(c: Contract, at: TileLoops, expansion: Expansion, plain: bool) -> Body:
     """Fetches of what the epilogue of this tile reads and stores."""
-    places = epilogue_places(c, making)
-    if not places or not making.how(c, "fetch_epilogue"):
+    places = epilogue_places(c, expansion)
+    if not places or not expansion.how(c, "fetch_epilogue"):
         return ()
     i = Axis(f"{OWN}i", Const(c.micro.mr))
     body: list[Stmt] = [Let(r.axis, at.last_row(r, i, plain)) for r in c.m
                         if any(r.axis in axes_of(place) for _, place in places)]
     for buffer, offset in places:
         body += [Prefetch(buffer, simplify(substitute(offset, {c.n.axis: column})), beyond=False)
-                 for column in _columns(c, at, making.line, offset)]
+                 for column in _columns(c, at, expansion.line, offset)]
     loop = For(i, Const(0), i.extent, tuple(body), note="for the epilogue")
     if c.slices:  # after the last one
         return (If(Unary("not", at.slice_follows()), (loop,)),)
     return (loop,)
 
 
-def _pieces(c: Contract, at: TileLoops, making: Making) -> Body:
+def _pieces(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
     """Fetches of pieces of pixels which a window comes to ``fetch_rows`` rows later."""
-    if not in_pieces(c, making) or not (rows := making.how(c, "fetch_rows")):
+    if not in_pieces(c, expansion) or not (rows := expansion.how(c, "fetch_rows")):
         return ()
     piece, step = c.k.axis.extent, affine_stride(c.a.offset, c.m[-1].axis)
     assert isinstance(piece, Const) and isinstance(step, Const), c.a  # ``in_pieces`` says so
     lowest = {t.axis: Const(0) if t is c.taps[-1] else simplify(t.axis.extent - 1)
               for t in c.taps}
     first = simplify(substitute(c.a.offset, lowest) + step * rows)
-    line = making.line
+    line = expansion.line
     aligned = step.value % line == 0 and piece.value % line == 0
     i = Axis(f"{OWN}i", Const(c.micro.mr))
     body: list[Stmt] = [Let(r.axis, at.row(r, i, False)) for r in c.m if r.axis in axes_of(first)]
@@ -76,17 +76,17 @@ def _pieces(c: Contract, at: TileLoops, making: Making) -> Body:
     return (For(i, Const(0), i.extent, tuple(body), note=f"read {rows} rows later"),)
 
 
-def _stream(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
+def _stream(c: Contract, at: TileLoops, expansion: Expansion, plain: bool) -> Body:
     """Fetches of the rows of a product that are read ``fetch_tiles`` register tiles later, while
     the first panel of columns runs."""
-    if not in_known_rows(c, making) or not (tiles := making.how(c, "fetch_tiles")):
+    if not in_known_rows(c, expansion) or not (tiles := expansion.how(c, "fetch_tiles")):
         return ()
     most = upper(c.row_count)
     if most is not None and most <= tiles * c.micro.mr:
         return ()
     step, length = affine_stride(c.a.offset, c.m[-1].axis), c.k.axis.extent
     assert isinstance(step, Const) and isinstance(length, Const), c.a  # ``in_known_rows`` says so
-    line = making.line
+    line = expansion.line
     later = substitute(c.a.offset, {t.axis: t.lo for t in c.taps}) + step * (tiles * c.micro.mr)
     used = [r for r in c.m if r.axis in axes_of(later)]
     if step.value == length.value:  # rows lie one behind the other
@@ -109,51 +109,51 @@ def _stream(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
     return (If(Binary("eq", at.n0, c.n.lo), (loop,)),)
 
 
-def in_known_rows(c: Contract, making: Making) -> bool:
+def in_known_rows(c: Contract, expansion: Expansion) -> bool:
     """True for a product whose rows have a known length, lie a known number of elements apart, and
     come from other kernels."""
-    return (making.vectors.prefetches and c.micro.lanes > 1 and c.micro.dtypes.a == "f32"
+    return (expansion.vectors.prefetches and c.micro.lanes > 1 and c.micro.dtypes.a == "f32"
             and c.a.mode == "rows" and bool(c.m) and not c.slices and c.a.guard is None
             and all(t.axis.extent == Const(1) for t in c.taps) and c.a.stride == Const(1)
-            and c.a.buffer not in making.own and isinstance(c.k.axis.extent, Const)
+            and c.a.buffer not in expansion.own and isinstance(c.k.axis.extent, Const)
             and isinstance(stride(c.a.offset, c.m[-1].axis), Const))
 
 
 # ---------------------------------------------------------------- the next panel of columns
 
-def _follows(c: Contract, making: Making) -> bool:
+def _follows(c: Contract, expansion: Expansion) -> bool:
     """True if row tiles fetch the next panel of columns."""
-    return panel_follows(c, making) and bool(making.how(c, "fetch_panel"))
+    return panel_follows(c, expansion) and bool(expansion.how(c, "fetch_panel"))
 
 
-def panel_follows(c: Contract, making: Making) -> bool:
+def panel_follows(c: Contract, expansion: Expansion) -> bool:
     """True if there is a next panel of columns, which row tiles can fetch.  A single row tile
     streams through the panels: hardware sees that (with fetches 1x512x24576 takes 1.13 of its time
     on AVX2, 4x512x24576 1.22)."""
     most = upper(c.row_count)
     alone = not c.slices and not _around(c)[0] and (
         upper(c.n.axis.extent) or 1 << 24) <= c.micro.nr
-    return (making.vectors.prefetches and c.b.mode == "panel" and c.a.mode == "rows"
+    return (expansion.vectors.prefetches and c.b.mode == "panel" and c.a.mode == "rows"
             and (most is None or most > c.micro.mr) and not alone)
 
 
-def share(c: Contract, at: TileLoops, making: Making) -> Body:
+def share(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
     """What a row tile fetches per step, where the count of rows is known at run time only."""
-    if not _follows(c, making) or isinstance(c.row_count, Const):
+    if not _follows(c, expansion) or isinstance(c.row_count, Const):
         return ()
     each = simplify(Const(at.nr * c.micro.mr) // maximum(at.rows, 1) + 1)
-    each = maximum(Const(min(making.how(c, "panel_step"), at.nr)),
-                   minimum(Const(min(making.line, at.nr)), each))
+    each = maximum(Const(min(expansion.how(c, "panel_step"), at.nr)),
+                   minimum(Const(min(expansion.line, at.nr)), each))
     return (Let(at.ahead, Where(Binary("gt", at.rows, Const(c.micro.mr)), each, Const(0))),)
 
 
-def next_panel(c: Contract, at: TileLoops, making: Making, start: Expr) -> Body:
+def next_panel(c: Contract, at: TileLoops, expansion: Expansion, start: Expr) -> Body:
     """The panel that comes after this one: the next one of these columns, of the next slice, of the
     next step of the loop around, else of the next columns, which may be another work item's; behind
     the last one the first of all (at ``start``), with which other rows begin.  While only the first
     was known, 16x256x256 products in items of three panels, 36 behind one another, took 1.07 of
     their time on AVX2."""
-    if not _follows(c, making):
+    if not _follows(c, expansion):
         return ()
     nr = at.nr
     size = simplify(extent_of(c.sums) * nr)
@@ -192,18 +192,18 @@ def _around(c: Contract) -> tuple[Expr | None, Expr | None]:
     return step, goes_on
 
 
-def panel_share(c: Contract, at: TileLoops, making: Making, depth: Expr) -> tuple[
+def panel_share(c: Contract, at: TileLoops, expansion: Expansion, depth: Expr) -> tuple[
         Box, Expr] | None:
     """(what a row tile fetches of the next panel, its elements per step of k): all row tiles
     share it evenly, since memory is no faster than it was (while the first three of 32 fetched it,
     128x768x12288 on AVX2 took 1.05 of its time), and into the second cache (8x512x24576 takes 1.75
     of its time if into the first one)."""
-    if not _follows(c, making):
+    if not _follows(c, expansion):
         return None
     ahead: Expr = at.ahead
     if isinstance(c.row_count, Const):
-        ahead = Const(max(min(making.how(c, "panel_step"), at.nr), min(
-            making.line, at.nr, -(-at.nr * c.micro.mr // c.row_count.value))))
+        ahead = Const(max(min(expansion.how(c, "panel_step"), at.nr), min(
+            expansion.line, at.nr, -(-at.nr * c.micro.mr // c.row_count.value))))
     number = at.m0 if c.micro.mr == 1 else Binary("floordiv", at.m0, Const(c.micro.mr))
     last = Const(at.nr - ahead.value) if isinstance(ahead, Const) else Const(at.nr) - ahead
     place = minimum(Binary("mul", number, ahead), last)
@@ -212,27 +212,27 @@ def panel_share(c: Contract, at: TileLoops, making: Making, depth: Expr) -> tupl
 
 # ---------------------------------------------------------------- what an epilogue touches
 
-def in_pieces(c: Contract, making: Making) -> bool:
+def in_pieces(c: Contract, expansion: Expansion) -> bool:
     """True for a window whose rows are pieces of pixels that other kernels wrote."""
-    if not making.vectors.prefetches or c.micro.lanes == 1 or c.micro.dtypes.a != "f32":
+    if not expansion.vectors.prefetches or c.micro.lanes == 1 or c.micro.dtypes.a != "f32":
         return False
     if c.a.mode != "rows" or not c.taps or c.slices or c.a.stride != Const(1) or (
-            c.a.buffer in making.own):
+            c.a.buffer in expansion.own):
         return False
     piece, step = c.k.axis.extent, stride(c.a.offset, c.m[-1].axis)
     return (isinstance(piece, Const) and isinstance(step, Const) and piece.value < step.value)
 
 
-def epilogue_places(c: Contract, making: Making) -> list[tuple[str, Expr]]:
+def epilogue_places(c: Contract, expansion: Expansion) -> list[tuple[str, Expr]]:
     """(buffer, offset) of the f32 elements that the epilogue reads and stores, of those that differ
     from row to row and run along the columns; none that an earlier stage of the kernel has just
     stored.  Stores in scratch too: resnet18, whose Winograd products
     store there, takes 0.95 of its time on AVX2 (1.03 in an hour when others used the machine)."""
-    if not making.vectors.prefetches or c.micro.lanes == 1 or c.turned:
+    if not expansion.vectors.prefetches or c.micro.lanes == 1 or c.turned:
         return []
     rows = {r.axis for r in c.m}
     found = dict.fromkeys((x.buffer, x.index[0]) for p in c.puts
-                          for x in unguarded_loads(p.value) if x.buffer not in making.own)
+                          for x in unguarded_loads(p.value) if x.buffer not in expansion.own)
     found |= dict.fromkeys((p.buffer, p.offset) for p in c.puts
                            if p.guard is None and p.value.dtype == "f32")
     return [(buffer, at) for buffer, at in found

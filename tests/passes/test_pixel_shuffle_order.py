@@ -13,7 +13,7 @@ from aotc.ir.simplify import linear_in
 from aotc.options import Options
 from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
-from aotc.passes.channel_runs import in_runs
+from aotc.passes.pixel_shuffle_order import in_runs
 from aotc.pipeline import run_pipeline
 from benchmarks.exported.build import Writer
 

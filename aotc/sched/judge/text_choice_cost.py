@@ -10,12 +10,12 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched.cost.block_cost import order_cost, product_step
 from aotc.sched.cost.step_cost import multiply_adds, reread_cost, unroll_cost
+from aotc.sched.lowering.group_to_stages import staged
 from aotc.sched.lowering.lower import written_kernel
 from aotc.sched.lowering.operand_ways import Way
-from aotc.sched.lowering.staged import staged
 from aotc.sched.model.size import estimate
-from aotc.sched.writing.block_writing import team_cost, way_cost
-from aotc.sched.writing.choose_writing import group_writing
+from aotc.sched.text_choices.block_writing import team_cost, way_cost
+from aotc.sched.text_choices.choose_writing import group_writing
 from aotc.target.base import Target
 
 

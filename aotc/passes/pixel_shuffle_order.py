@@ -15,7 +15,7 @@ from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of, substitute
 from aotc.ir.program import Compute, Program, update
 from aotc.ir.simplify import linear_in, lower, simplify, to_poly, upper
-from aotc.passes.own_channels import TurnedConstants, whole_loads
+from aotc.passes.unshuffle_channels import TurnedConstants, whole_loads
 
 
 def in_runs(program: Program) -> Program:

@@ -7,7 +7,7 @@ from aotc.ir.expr import Sym
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import StageChoice
-from aotc.sched.choose.across import lanes_across
+from aotc.sched.choose.stores_across_lanes import lanes_across
 from aotc.sched.model.stages import group_stages
 from aotc.target import get_target
 

@@ -15,11 +15,11 @@ from aotc.ir.stage_choice import StageChoice
 from aotc.sched.accelerator.items.unit_operands import cuts_evenly, sum_elements, unit_needs
 from aotc.sched.cost.decided import aligned_products
 from aotc.sched.cost.group_cost import group_cost
+from aotc.sched.model.group_model import group_model
+from aotc.sched.model.group_numbers import GroupModel, Widths
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, contraction_factors
 from aotc.sched.model.stored_sizes import ALIGN
-from aotc.sched.model.tile_model import GroupModel, Widths
-from aotc.sched.model.widths import group_model
 from aotc.sched.rows.row_blocks import row_block
 from aotc.target.base import Machine, Target
 

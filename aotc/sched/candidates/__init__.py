@@ -2,6 +2,6 @@
 
 The uppermost deciders of one Schedule; ``decide.py`` runs them in order.
 
-Imports of ``sched``: model, within, rows, shape_variants, memory, cost, precision, check, writing,
-choose, judge, accelerator.places.
+Imports of ``sched``: model, narrowed_program, rows, shape_variants, memory, cost, precision, check,
+text_choices, choose, judge, accelerator.places.
 """

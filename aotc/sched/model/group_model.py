@@ -2,7 +2,7 @@
 
 ``stage_boxes`` answers for every position of a tile, as expressions; a search asks for the sizes of
 thousands of tiles and wants numbers.  ``group_model`` compiles the index expressions of a group's
-stages once, into a ``GroupModel`` (tile_model.py).
+stages once, into a ``GroupModel`` (group_numbers.py).
 Widths are those of a tile in the interior: no clamping at borders, alignment to the tile assumed
 for floor-div and mod, symbols at their typical value, data-dependent dimensions whole.
 """
@@ -32,10 +32,10 @@ from aotc.ir.indices.remap import invert_map
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import to_poly
+from aotc.sched.model.group_numbers import Access, Extra, GroupModel, StageModel, Width
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import Stage, group_stages
-from aotc.sched.model.starts import first_axes, first_value
-from aotc.sched.model.tile_model import Access, Extra, GroupModel, StageModel, Width
+from aotc.sched.model.tile_starts import first_axes, first_value
 from aotc.target.tuning import Tuning
 
 Orders = Mapping[str, tuple[int, ...] | None]  # {buffer: its dims, outermost in memory first}

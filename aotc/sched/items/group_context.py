@@ -9,7 +9,7 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched.items.context import Context
 from aotc.sched.memory.scratch import elements
-from aotc.sched.model.bounds import name_bounds
+from aotc.sched.model.box_end_names import name_bounds
 from aotc.sched.model.boxes import Box, Tile, tile_anchor
 from aotc.sched.model.slide import Boxes, step_boxes
 from aotc.sched.model.stages import Stage, group_stages

@@ -7,20 +7,20 @@ from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, Where, wa
 from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.simplify import same, upper
-from aotc.sched.expand.making import Making
+from aotc.sched.expand.expansion import Expansion
 
 ENDLESS = 1 << 62
 _LIGHT = ("add", "sub", "mul", "min", "max")
 
 
-def written_out(c: Contract, making: Making) -> bool:
+def written_out(c: Contract, expansion: Expansion) -> bool:
     """True if the sums of the Contract's tiles are written where they are used."""
-    return bool(c.slices) or in_registers(c, making)
+    return bool(c.slices) or in_registers(c, expansion)
 
 
-def in_registers(c: Contract, making: Making) -> bool:
+def in_registers(c: Contract, expansion: Expansion) -> bool:
     """True if the Contract's epilogue reads the sums of a tile in registers."""
-    return may_use_registers(c, making) and making.how(c, "sums") == "registers"
+    return may_use_registers(c, expansion) and expansion.how(c, "sums") == "registers"
 
 
 def epilogue_nodes(c: Contract) -> int:
@@ -28,40 +28,40 @@ def epilogue_nodes(c: Contract) -> int:
     return sum(n.dtype == "f32" for p in c.puts for n in walk(p.value))
 
 
-def may_use_registers(c: Contract, making: Making) -> bool:
+def may_use_registers(c: Contract, expansion: Expansion) -> bool:
     """True if the Contract's epilogue may be written out per accumulator: it stores along the
     lanes and does arithmetic only, so that accumulators and what it needs fit into registers."""
     nodes = [n for p in c.puts for n in walk(p.value)]
-    return (making.vectors.tiles and c.acc.dtype == "f32"
+    return (expansion.vectors.tiles and c.acc.dtype == "f32"
             and all(p.guard is None and p.value.dtype in FLOAT_LANES
                     and same(stride(p.offset, c.n.axis) or Const(0), Const(1)) for p in c.puts)
             and all(_light(n, c.n.axis) for n in nodes))
 
 
-def rereads(c: Contract, making: Making) -> bool:
+def rereads(c: Contract, expansion: Expansion) -> bool:
     """True if tiles may read some vectors of columns again for every multiply-add."""
-    return bool(making.vectors.registers) and set(c.micro.dtypes) == {"f32"} and not c.micro.unit
+    return bool(expansion.vectors.registers) and set(c.micro.dtypes) == {"f32"} and not c.micro.unit
 
 
-def without_register(c: Contract, making: Making, rows: int) -> int:
+def without_register(c: Contract, expansion: Expansion, rows: int) -> int:
     """Vectors of columns that find no register beside the sums of so many rows, the other columns
     and an element of A."""
     held = rows * c.micro.nv + c.micro.nv + 1
-    return min(c.micro.nv, max(0, held - making.vectors.registers))
+    return min(c.micro.nv, max(0, held - expansion.vectors.registers))
 
 
-def unrolls(c: Contract, making: Making) -> bool:
+def unrolls(c: Contract, expansion: Expansion) -> bool:
     """True if several steps of a tile's sums may be written out: on vectors of any length."""
-    return not making.vectors.fixed and not c.micro.narrow
+    return not expansion.vectors.fixed and not c.micro.narrow
 
 
-def steps_written(c: Contract, making: Making) -> dict[str, int]:
+def steps_written(c: Contract, expansion: Expansion) -> dict[str, int]:
     """How the steps of a tile's sums are written: ``reread`` and ``unroll`` of ``Tile``."""
     found = dict[str, int]()
-    if rereads(c, making):
-        found["reread"] = min(making.how(c, "reread"), c.micro.nv)
-    if unrolls(c, making):
-        found["unroll"] = making.how(c, "unroll")
+    if rereads(c, expansion):
+        found["reread"] = min(expansion.how(c, "reread"), c.micro.nv)
+    if unrolls(c, expansion):
+        found["unroll"] = expansion.how(c, "unroll")
     return found
 
 

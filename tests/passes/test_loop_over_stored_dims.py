@@ -12,7 +12,7 @@ from aotc.ir.expr import Const, Where, compare
 from aotc.options import Options
 from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
-from aotc.passes.own_digits import on_own_digits
+from aotc.passes.loop_over_stored_dims import on_own_digits
 from aotc.pipeline import run_pipeline
 from aotc.sched.model.stages import group_stages
 from benchmarks.exported.build import Writer

@@ -8,28 +8,33 @@ from aotc.ir.stage_choice import TEXTS
 from aotc.ir.statements import Range
 from aotc.sched.cost.block_cost import cheapest
 from aotc.sched.cost.step_cost import reread_cost, unroll_cost
-from aotc.sched.expand.ahead import streamed
 from aotc.sched.expand.contracts import MADE, packs_lanes, stored_contract
 from aotc.sched.expand.digit_loops import by_digits
 from aotc.sched.expand.epilogues import has_polynomials, sums_beside
-from aotc.sched.expand.fetches import epilogue_places, in_known_rows, in_pieces, panel_follows
-from aotc.sched.expand.in_place import (
+from aotc.sched.expand.expansion import Expansion
+from aotc.sched.expand.nests import is_blocked, is_long, stands_beside, whole_vectors
+from aotc.sched.expand.prefetch_lookups import places_named, tables_ahead
+from aotc.sched.expand.prefetch_tiles import (
+    epilogue_places,
+    in_known_rows,
+    in_pieces,
+    panel_follows,
+)
+from aotc.sched.expand.prefetch_window import streamed
+from aotc.sched.expand.row_tails import ends_anywhere
+from aotc.sched.expand.sums_in_registers import (
     epilogue_nodes,
     may_use_registers,
     rereads,
     terms,
     unrolls,
 )
-from aotc.sched.expand.lookups import places_named, tables_ahead
-from aotc.sched.expand.making import Making
-from aotc.sched.expand.nests import is_blocked, is_long, stands_beside, whole_vectors
-from aotc.sched.expand.row_tails import ends_anywhere
 from aotc.target.tuning import Tuning
 
 Found = dict[str, int | str]
 
 
-def own_product(c: Contract, alone: bool, making: Making, tuning: Tuning) -> Found:
+def own_product(c: Contract, alone: bool, expansion: Expansion, tuning: Tuning) -> Found:
     """The choices of a product that its Contract leaves open.  alone: it is the only stage of its
     kernel.
 
@@ -39,46 +44,46 @@ def own_product(c: Contract, alone: bool, making: Making, tuning: Tuning) -> Fou
     function took 1.2 times as long."""
     found: Found = {"order": "rows" if c.a.mode == "packed" and c.b.mode not in MADE else "columns"}
     if not alone:
-        found["apart"] = int(bool(c.slices) or _uses_registers(c, making, tuning))
+        found["apart"] = int(bool(c.slices) or _uses_registers(c, expansion, tuning))
     if c.micro.narrow:
         if c.a.mode == "packed":
             found["copied_run"] = tuning.copied_run
-        if sums_beside(c, making):  # coefficients of polynomials leave registers for one vector
+        if sums_beside(c, expansion):  # coefficients of polynomials leave registers for one vector
             found["columns"] = 1 if has_polynomials(c) else c.micro.nv
         return found
-    if may_use_registers(stored := stored_contract(c, making), making):
-        found["sums"] = "registers" if _uses_registers(stored, making, tuning) else "memory"
-    found |= _product_fetches(c, making, tuning)
-    if ends_anywhere(c, making):
+    if may_use_registers(stored := stored_contract(c, expansion), expansion):
+        found["sums"] = "registers" if _uses_registers(stored, expansion, tuning) else "memory"
+    found |= _product_fetches(c, expansion, tuning)
+    if ends_anywhere(c, expansion):
         found["tails"] = 1
-    if rereads(c, making):
-        found["reread"] = _reread(c, making, tuning)
-    if unrolls(c, making):  # rows whose elements lie side by side are read several at a time
+    if rereads(c, expansion):
+        found["reread"] = _reread(c, expansion, tuning)
+    if unrolls(c, expansion):  # rows whose elements lie side by side are read several at a time
         unit = c.a.mode == "packed" or c.a.stride == Const(1)
         found["unroll"] = _unroll(tuning) if unit else 1
-    if packs_lanes(c) and not making.vectors.fixed:
-        found["registers"] = making.vectors.groups[0]
+    if packs_lanes(c) and not expansion.vectors.fixed:
+        found["registers"] = expansion.vectors.groups[0]
     return found
 
 
-def _uses_registers(c: Contract, making: Making, tuning: Tuning) -> bool:
+def _uses_registers(c: Contract, expansion: Expansion, tuning: Tuning) -> bool:
     """True if the epilogue of a product is worth writing out: beside longer sums the way of their
     vectors through memory is nothing, and a long epilogue is much text."""
-    return (may_use_registers(c, making) and terms(c) <= tuning.inline_sum
+    return (may_use_registers(c, expansion) and terms(c) <= tuning.inline_sum
             and epilogue_nodes(c) <= tuning.epilogue_nodes)
 
 
-def _product_fetches(c: Contract, making: Making, tuning: Tuning) -> Found:
+def _product_fetches(c: Contract, expansion: Expansion, tuning: Tuning) -> Found:
     """What a product fetches before it is needed, of what it could."""
     found: Found = {}
     length = c.k.axis.extent
-    if epilogue_places(c, making):
+    if epilogue_places(c, expansion):
         found["fetch_epilogue"] = int(terms(c) >= tuning.fetch_sum)
-    if panel_follows(c, making):
+    if panel_follows(c, expansion):
         found |= {"fetch_panel": 1, "panel_step": tuning.fetch_slowest}
-    if in_known_rows(c, making):
+    if in_known_rows(c, expansion):
         found["fetch_tiles"] = tuning.fetch_tiles * _at_most(length, tuning.fetch_row)
-    if in_pieces(c, making):
+    if in_pieces(c, expansion):
         found["fetch_rows"] = tuning.fetch_rows * _at_most(length, tuning.fetch_piece)
     return found
 
@@ -87,9 +92,9 @@ def _at_most(length: Expr, most: int) -> bool:
     return isinstance(length, Const) and length.value <= most
 
 
-def _reread(c: Contract, making: Making, tuning: Tuning) -> int:
+def _reread(c: Contract, expansion: Expansion, tuning: Tuning) -> int:
     """Vectors of columns that the sums of a tile leave no register for."""
-    registers, ways = making.vectors.registers, range(c.micro.nv + 1)
+    registers, ways = expansion.vectors.registers, range(c.micro.nv + 1)
     costs = [reread_cost(c.micro.mr, c.micro.nv, registers, n, tuning) for n in ways]
     return cheapest(ways, costs, 0)
 
@@ -101,33 +106,33 @@ def _unroll(tuning: Tuning) -> int:
     return cheapest(ways, [unroll_cost(n, tuning) for n in ways], tuning.slack)
 
 
-def own_fold(nests: Sequence[Nest], making: Making, tuning: Tuning) -> Found:
+def own_fold(nests: Sequence[Nest], expansion: Expansion, tuning: Tuning) -> Found:
     """The choices of a stage that all of its Nests share: values as wide as registers allow, loops
     without divisions, vectors side by side, in as few passes as there can be, and how far ahead
     looked up rows and a window's blocks are fetched."""
-    found = _registers(nests, making, tuning)
-    if any(by_digits(n, making) is not n for n in nests):
+    found = _registers(nests, expansion, tuning)
+    if any(by_digits(n, expansion) is not n for n in nests):
         found["quotients"] = 1
-    if any(_looks_ahead(n, making) for n in nests):
+    if any(_looks_ahead(n, expansion) for n in nests):
         found |= {"lookup_rows": tuning.lookup_rows, "lookup_lines": tuning.lookup_lines}
-    beside = [x for nest in nests for x in _vectors_beside(nest, making)]
+    beside = [x for nest in nests for x in _vectors_beside(nest, expansion)]
     if beside:
         vectors = [n for nest, n in beside if is_long(nest, tuning.columns_from)]
         found["columns"] = min(range(tuning.columns_most, 1, -1), key=lambda w: sum(
             v // min(v, w) + v % min(v, w) for v in vectors)) if vectors else 1
         found["columns_from"] = tuning.columns_from
-    lines = [n for nest in nests for n in _lines_ahead(nest, making)]
+    lines = [n for nest in nests for n in _lines_ahead(nest, expansion)]
     if lines:
         found["ahead"] = tuning.window_ahead * (min(lines) <= tuning.window_lines)
     return found
 
 
-def _registers(nests: Sequence[Nest], making: Making, tuning: Tuning) -> Found:
+def _registers(nests: Sequence[Nest], expansion: Expansion, tuning: Tuning) -> Found:
     """Registers of a vector value where vectors have any length: all that there are, but for those
     that the accumulators of a block need."""
-    if making.vectors.fixed:
+    if expansion.vectors.fixed:
         return {}
-    found, widest = dict[str, int | str](), making.vectors.groups[0]
+    found, widest = dict[str, int | str](), expansion.vectors.groups[0]
     for nest in nests:
         if is_blocked(nest):
             found["block_registers"] = min(widest, tuning.block_registers)
@@ -142,30 +147,30 @@ def _lanes(nest: Nest) -> Range | None:
         (r for r in nest.ranges if r.axis.name == nest.vector), None)
 
 
-def _looks_ahead(nest: Nest, making: Making) -> bool:
+def _looks_ahead(nest: Nest, expansion: Expansion) -> bool:
     """True for rows of a table that may be fetched ahead."""
     lane = _lanes(nest)
     return lane is not None and bool(tables_ahead(
-        nest, lane, [r for r in nest.ranges if r is not lane], making))
+        nest, lane, [r for r in nest.ranges if r is not lane], expansion))
 
 
-def _vectors_beside(nest: Nest, making: Making) -> list[tuple[Nest, int]]:
+def _vectors_beside(nest: Nest, expansion: Expansion) -> list[tuple[Nest, int]]:
     """(a fold, its whole vectors that may stand side by side): one of them, or none."""
     lane = _lanes(nest)
     if lane is None:
         return []
-    looked, _ = places_named(nest, lane, making)
-    return [(looked, whole_vectors(looked, lane))] if stands_beside(looked, lane, making) else []
+    looked, _ = places_named(nest, lane, expansion)
+    return [(looked, whole_vectors(looked, lane))] if stands_beside(looked, lane, expansion) else []
 
 
-def _lines_ahead(nest: Nest, making: Making) -> list[int]:
+def _lines_ahead(nest: Nest, expansion: Expansion) -> list[int]:
     """Lines that each vector of a blocked window fetches of its next blocks: one number, or none
     where it cannot."""
     if nest.block == 1 or nest.fold == "none":
         return []
     lane, axis = (next((r.axis for r in nest.ranges if r.axis.name == name), None)
                   for name in (nest.vector, nest.block_axis))
-    found = streamed(nest, lane, axis, making) if lane is not None and axis is not None else None
+    found = streamed(nest, lane, axis, expansion) if lane is not None and axis is not None else None
     return [] if found is None else [found[2]]
 
 
