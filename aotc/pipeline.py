@@ -40,8 +40,8 @@ from aotc.oracle.check_program import check_program
 from aotc.passes.fold import fold_constants, part_constants
 from aotc.passes.hoist import hoist_products
 from aotc.passes.inline import inline_moves
-from aotc.passes.loop_over_stored_dims import on_own_digits
-from aotc.passes.pixel_shuffle_order import in_runs
+from aotc.passes.loop_over_stored_dims import loop_over_stored_dims
+from aotc.passes.pixel_shuffle_order import order_pixel_shuffles
 from aotc.passes.precision.half_weights import keep_halves
 from aotc.passes.precision.model_weight_groups import fold_but_groups, with_groups
 from aotc.passes.quantised.products import integer_products
@@ -49,8 +49,8 @@ from aotc.passes.quantised.read import inline_dequantised
 from aotc.passes.regions import everywhere
 from aotc.passes.requantise import requantise
 from aotc.passes.rewrites import rewritten
-from aotc.passes.round_before_view import on_own_points
-from aotc.passes.unshuffle_channels import on_own_channels
+from aotc.passes.round_before_view import round_before_views
+from aotc.passes.unshuffle_channels import unshuffle_channels
 from aotc.samples import record_samples
 from aotc.sched import check_arena, check_schedule, complete, large_arena, parse_limit
 from aotc.sched.common_kernels import lower_parts
@@ -188,10 +188,13 @@ def _fold(work: Work) -> Work:
 
 def _inlined(program: Program, columns: bool) -> Program:
     # moves that end at a constant have become constants' moves: fold those too
-    program = in_runs(on_own_channels(with_groups(inline_moves(program), columns)))
-    program = inline_moves(on_own_points(program))
-    program = fold_constants(inline_dequantised(program))
-    return part_constants(fold_constants(on_own_digits(fold_constants(requantise(program)))))
+    for change in (
+            inline_moves, lambda p: with_groups(p, columns), unshuffle_channels,
+            order_pixel_shuffles, round_before_views, inline_moves, inline_dequantised,
+            fold_constants, requantise, fold_constants, loop_over_stored_dims, fold_constants,
+            part_constants):
+        program = change(program)
+    return program
 
 
 def _inline(work: Work) -> Work:

@@ -49,7 +49,7 @@ from aotc.passes.digits import Digits, axis_digits, split_consts, split_reductio
 PART = 32  # terms of a group's sum within one index from which they are summed by themselves
 
 
-def on_own_digits(program: Program) -> Program:
+def loop_over_stored_dims(program: Program) -> Program:
     """Program whose sums and maps run over the dimensions of the tensors they read.  The same
     object if there is nothing to change."""
     state = _Pass(program)
@@ -298,4 +298,4 @@ def _fresh(name: str, taken: Set[str]) -> str:
     return name if name not in taken else _fresh(name + "_", taken)
 
 
-__all__ = ["on_own_digits"]
+__all__ = ["loop_over_stored_dims"]

@@ -18,7 +18,7 @@ from aotc.ir.simplify import linear_in, lower, simplify, to_poly, upper
 from aotc.passes.unshuffle_channels import TurnedConstants, whole_loads
 
 
-def in_runs(program: Program) -> Program:
+def order_pixel_shuffles(program: Program) -> Program:
     """Program in which products make channels in the order in which shuffles read them.  The same
     object if there is nothing to change."""
     done: set[str] = set()
@@ -145,4 +145,4 @@ def _reading(program: Program, s: Compute, chain: dict[str, int], apart: int) ->
     return replace(s, body=simplify(substitute(s.body, to))) if to else s
 
 
-__all__ = ["in_runs"]
+__all__ = ["order_pixel_shuffles"]

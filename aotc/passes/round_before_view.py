@@ -18,7 +18,7 @@ from aotc.ir.simplify import same, simplify, upper
 ROW = 64  # fewer elements are no work worth sharing
 
 
-def on_own_points(program: Program) -> Program:
+def round_before_views(program: Program) -> Program:
     """Program in which such computes read tensors at their own indices."""
     buffers = dict(program.buffers)
     steps: list[Step] = []
@@ -96,4 +96,4 @@ def _by_rows(s: Compute, buffers: dict[str, Buffer]) -> list[Compute]:
             replace(s, raxes=rows, body=Load(name, rows, s.body.dtype))]
 
 
-__all__ = ["on_own_points"]
+__all__ = ["round_before_views"]

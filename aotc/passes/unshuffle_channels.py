@@ -41,7 +41,7 @@ from aotc.oracle.evaluate import eval_compute
 from aotc.passes.inline import inline_all, is_move
 
 
-def on_own_channels(program: Program) -> Program:
+def unshuffle_channels(program: Program) -> Program:
     """Program in which folds and maps read tensors at ``c`` where they did at a permutation of
     ``c``.  The same object if there is nothing to change."""
     state = _Pass(program)
@@ -212,4 +212,4 @@ def _order(place: Expr, axis: Axis, consts: Mapping[str, Array]) -> Array | None
     return order if np.array_equal(np.sort(order), np.arange(order.size)) else None
 
 
-__all__ = ["TurnedConstants", "on_own_channels", "whole_loads"]
+__all__ = ["TurnedConstants", "unshuffle_channels", "whole_loads"]

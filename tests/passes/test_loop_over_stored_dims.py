@@ -12,7 +12,7 @@ from aotc.ir.expr import Const, Where, compare
 from aotc.options import Options
 from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
-from aotc.passes.loop_over_stored_dims import on_own_digits
+from aotc.passes.loop_over_stored_dims import loop_over_stored_dims
 from aotc.pipeline import run_pipeline
 from aotc.sched.model.stages import group_stages
 from benchmarks.exported.build import Writer
@@ -80,7 +80,7 @@ CASES = {"3": grouped(3, 10, (9, 7)), "free batch": grouped(4, 8, (8, 8), "batch
 def test_means_the_same(name):
     program = run_pipeline(Options(CASES[name], stop_after="fold")).program
     new = run_pipeline(Options(CASES[name], stop_after="inline")).program
-    assert check_program(new) == [] and on_own_digits(new) is new
+    assert check_program(new) == [] and loop_over_stored_dims(new) is new
     rng, syms = np.random.default_rng(3), {s.name: 3 for s in program.syms}
     shape = CASES[name].graph.input[0].type.tensor_type.shape.dim
     feeds = {"x": rng.standard_normal([d.dim_value or 3 for d in shape]).astype(np.float32)}
@@ -152,7 +152,7 @@ def test_what_lies_inside_only_under_a_condition_is_not_spread(columns, spread):
     m.step("y", (i, j), Where(compare("lt", j, Const(8)), m.ref("x", i, j) + m.ref(
         "c", j // 2), Const(0.0, "f32")))
     program = m.done("y")
-    done = on_own_digits(program)
+    done = loop_over_stored_dims(program)
     assert ([s.out for s in done.steps] == ["c_each", "y"]) == spread
     x = np.random.default_rng().standard_normal((3, 8)).astype(np.float32)
     want = np.zeros((3, columns), np.float32)

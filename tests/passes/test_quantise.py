@@ -28,7 +28,7 @@ from aotc.passes.inline import inline_moves
 from aotc.passes.quantised.products import integer_products
 from aotc.passes.quantised.read import inline_dequantised
 from aotc.passes.requantise import requantise, rounding
-from aotc.passes.round_before_view import on_own_points
+from aotc.passes.round_before_view import round_before_views
 
 
 def f32(v):
@@ -383,7 +383,7 @@ def test_a_rounded_view_is_rounded_where_it_lies():
     quantised(m, "q", "v", 0.05, 100)
     m.pointwise("y", "q", lambda q, a: Cast("f32", q))
     p = m.done("y")
-    new = inline_moves(on_own_points(inline_moves(p)))
+    new = inline_moves(round_before_views(inline_moves(p)))
     assert not check_program(new)
     own = new.producer["q_own"]
     assert own.loads[0].index == own.axes
@@ -400,7 +400,7 @@ def test_a_rounded_view_that_looks_at_its_indices():
                                  Const(0, "u8")))
     p = m.done("y")
     x = {"x": np.random.default_rng(5).integers(0, 256, (4, 8, 4)).astype(np.uint8)}
-    new = on_own_points(p)
+    new = round_before_views(p)
     assert not check_program(new) and len(new.steps) == 2
     assert np.array_equal(evaluate(new, x)["y"], np.triu(x["x"].transpose(1, 2, 0), 1))
 
@@ -412,7 +412,7 @@ def test_the_largest_of_a_view_is_that_of_the_tensor(fold):
     i, r = ax("i", 2), ax("r", 36)
     m.step("y", (), m.ref("x", i, r % 4, r // 4), (i, r), fold)
     p = m.done("y")
-    new = on_own_points(p)
+    new = round_before_views(p)
     assert not check_program(new)
     step = new.producer["y"]
     assert step.body.index == step.raxes and len(step.raxes) == 3
@@ -432,7 +432,7 @@ def test_the_largest_of_all_is_that_of_the_rows(fold, shape, rows):
     one = ax("one", 1)
     m.step("y", (one,), m.ref("x", *axes), axes, fold)
     p = m.done("y")
-    new = on_own_points(p)
+    new = round_before_views(p)
     assert not check_program(new)
     assert [new.shape(s.out) for s in new.steps[:-1]] == (
         [] if rows is None else [tuple(e if isinstance(e, Sym) else Const(e) for e in rows)])
@@ -449,7 +449,7 @@ def test_what_is_no_view_stays():
     r = ax("r", 8)
     m.step("y", (), m.ref("x", 1, r // 2, r % 2), (r,), "max")  # a part of the tensor
     p = m.done("y")
-    assert on_own_points(p).producer["y"].body == p.producer["y"].body
+    assert round_before_views(p).producer["y"].body == p.producer["y"].body
 
 
 @pytest.mark.parametrize("depth, exact", [(9, True), (400, False)])

@@ -12,7 +12,7 @@ from aotc.options import Options
 from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.inline import is_move
-from aotc.passes.unshuffle_channels import on_own_channels
+from aotc.passes.unshuffle_channels import unshuffle_channels
 from aotc.pipeline import run_pipeline
 from benchmarks.exported.build import LAST, Writer
 
@@ -119,7 +119,7 @@ def feeds_of(model, rng):
 def test_means_the_same(name):
     model = (TAKEN | LEFT)[name]
     before, after = run_pipeline(Options(model, stop_after="fold")).program, inlined(model)
-    assert check_program(after) == [] and on_own_channels(after) is after
+    assert check_program(after) == [] and unshuffle_channels(after) is after
     feeds, syms = feeds_of(model, np.random.default_rng(4)), {s.name: 3 for s in before.syms}
     for a, b in zip(evaluate(before, feeds, syms).values(), evaluate(after, feeds, syms).values()):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)

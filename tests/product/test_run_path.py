@@ -77,8 +77,8 @@ def test_running_allocates_nothing(bundle, name, tmp_path):
                    check=True)
     done = subprocess.run([str(tmp_path / "count")], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0
-    in_runs, control = map(int, done.stdout.split())  # and nothing else was printed
-    assert (in_runs, control) == (0, 2) and done.stderr == ""
+    order_pixel_shuffles, control = map(int, done.stdout.split())  # and nothing else was printed
+    assert (order_pixel_shuffles, control) == (0, 2) and done.stderr == ""
 
 
 def _inputs(model, dims):
