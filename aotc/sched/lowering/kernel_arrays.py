@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass, replace
 
 from aotc.ir.access import ArrayForm, ArrayOf
 from aotc.ir.block_statements import Digits, Owned, Product
-from aotc.ir.expr import Const, Expr, compare
+from aotc.ir.expr import Const, Expr, compare, contains
 from aotc.ir.kernel.plan_kernels import Kernel
 from aotc.ir.read_boxes import Facts, conditions, guarded_loads
 from aotc.ir.simplify import proves, simplify, upper
@@ -45,7 +45,7 @@ def has_indices(array: ArrayOf, offset: Expr | None, scope: Scope, facts: Facts,
     if offset is None:
         return False
     for e, n in zip(array.index(offset)[1:], array.inner):
-        if _runs_past(e, n, scope):
+        if _runs_past(e, n, scope, facts):
             return False
         for gap in (e, simplify(n - 1 - e)):
             if gap not in proved:
@@ -55,10 +55,11 @@ def has_indices(array: ArrayOf, offset: Expr | None, scope: Scope, facts: Facts,
     return True
 
 
-def _runs_past(e: Expr, n: int, scope: Scope) -> bool:
-    """True for the axis of a loop whose end may be twice ``n``, as far as single bounds tell: it
-    counts through several dimensions, and a proof that it does not would be long and in vain."""
-    kind, *ends = scope.how(e)
+def _runs_past(e: Expr, n: int, scope: Scope, facts: Facts) -> bool:
+    """True for the axis of a loop whose end may be twice ``n``, as far as single bounds tell, and
+    of which no fact knows: it counts through several dimensions, and a proof that it does not would
+    be long and in vain."""
+    kind, *ends = ("",) if any(contains(f, e) for f in facts) else scope.how(e)
     last = upper(ends[1]) if kind == "range" else 0
     return last is None or last >= 2 * n
 
