@@ -8,7 +8,7 @@ know of the cost.
     regions     the bodies of loops and branches: this walk for each
     places      memories of clusters and workers, turns                       ``accelerator``
     buffers     slots of the arena                                            ``memory``
-    writing     how the statements of every stage are written                 ``writing``
+    writing     how the statements of every stage are written                 ``text_choices``
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Second step of ``decide``: which computes are one kernel, by a way of ``CONNECT``, or as the
+"""Step ``groups`` of ``decide``: which computes are one kernel, by a way of ``CONNECT``, or as the
 sub-graphs of GraphTurbo are."""
 
 from collections.abc import Collection

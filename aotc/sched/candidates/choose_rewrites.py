@@ -1,4 +1,5 @@
-"""First step of ``decide``: which rewrites a Program gets, and layouts that are settled with them.
+"""Step ``rewrites`` of ``decide``: which rewrites a Program gets, and layouts that are
+settled with them.
 
 Each kind makes candidates and asks what they cost; the first that takes a compute keeps it."""
 

@@ -1,4 +1,4 @@
-"""Third step of ``decide``: groups as kernels: layouts and rows, then tiles, then copies."""
+"""Step ``kernels`` of ``decide``: groups as kernels: layouts and rows, then tiles, then copies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

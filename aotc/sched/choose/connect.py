@@ -1,4 +1,5 @@
-"""First decider: which computes share a kernel at register level, where ``connect_cost`` starts.
+"""Of step ``groups`` of ``decide``: which computes share a kernel at register level, where
+``connect_cost`` starts.
 
 Elementwise computes join their producers (an epilogue) or each other.  Deterministic, by structure
 only.

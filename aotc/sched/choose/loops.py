@@ -1,4 +1,5 @@
-"""Second decider: layouts of stored tensors, lane axes, micro-kernel rows and operand modes."""
+"""Of step ``kernels`` of ``decide``: layouts of stored tensors, lane axes, micro-kernel rows and
+operand modes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

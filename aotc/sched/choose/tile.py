@@ -1,4 +1,4 @@
-"""Third decider: the box one work item computes, per group.
+"""Of step ``kernels`` of ``decide``: the box that one work item computes, per group.
 
 A product's first tile is what fits: rows that a worker's own memory and its pages hold, cut for as
 many items as there is work.  Larger and smaller ones are tried beside it, and slices of long sums,

@@ -1,4 +1,5 @@
-"""Last decider: where stored temps live in the arena, by liveness over the kernel order.
+"""Step ``buffers`` of ``decide``: where stored temps live in the arena, by liveness over the
+kernel order.
 
 Static shapes: greedy by size, lowest offset that no live neighbour occupies, in one slot.
 Symbolic shapes: slots (``slots.py``).

@@ -1,4 +1,4 @@
-"""The last step of ``decide``, and of whoever else makes a Schedule that is lowered: each stage
+"""Step ``writing`` of ``decide``, and of whoever else makes a Schedule that is lowered: each stage
 says how its statements are written (``ir/stage_choice.py``).
 
 What a stage says already is kept; the rest is chosen from its stages and the target, so a user may

@@ -1,4 +1,4 @@
-"""Fourth step of ``decide``: what lies in the memories of clusters and workers, what is copied
+"""Step ``places`` of ``decide``: what lies in the memories of clusters and workers, what is copied
 ahead, and in which turns kernels run."""
 
 from aotc.ir.program import Program
