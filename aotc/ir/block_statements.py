@@ -168,7 +168,7 @@ class Rounded(Stmt):
 
 
 @dataclass(frozen=True)
-class Sums(Stmt):
+class Sums(Stmt, method="sums_start"):
     """``name`` is MR x NR sums in the registers of the block's threads, of each of ``teams`` of
     them: zeros."""
 

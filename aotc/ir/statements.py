@@ -12,6 +12,7 @@ the element offset from the buffer's base.  A statement between the lanes of a v
 what does not is a scalar.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import ClassVar
@@ -41,10 +42,15 @@ SUMS = f"{OWN}sum"  # the same in registers, [row][column]
 
 class Stmt:
     """Base of all statements.  BUFFERS: the fields that name buffers, as of every class of values
-    in statements that has some."""
+    in statements that has some.  METHOD: what the methods are called that print or run statements
+    of the kind: the name of its class, words apart, unless the class says another."""
 
     __slots__ = ()
     BUFFERS: ClassVar[tuple[str, ...]] = ()
+    METHOD: ClassVar[str]
+
+    def __init_subclass__(cls, method: str = "") -> None:
+        cls.METHOD = method or re.sub(r"\B(?=[A-Z])", "_", cls.__name__).lower()
 
     def lines(self) -> list[str]:
         """The statement as text, a line each."""
@@ -69,7 +75,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class For(Stmt):
+class For(Stmt, method="loop"):
     """``body`` for every value of ``axis`` in lo..hi (hi exclusive), in order.
 
     kind "lanes": values side by side in the lanes of vectors, each of ``group`` registers where the
@@ -151,7 +157,7 @@ class Let(Stmt):
 
 
 @dataclass(frozen=True)
-class If(Stmt):
+class If(Stmt, method="condition"):
     """``body`` where a condition that is the same in all lanes holds, else ``other``."""
 
     cond: Expr

@@ -10,27 +10,9 @@ the other.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from aotc.ir.block_statements import (
-    Arrived,
-    BlockArray,
-    BlockTile,
-    Commit,
-    Digits,
-    Fetch,
-    Hold,
-    JoinSums,
-    Owned,
-    Product,
-    Registers,
-    Rounded,
-    Shares,
-    Sums,
-    TeamSums,
-)
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Expr, Load, Var
 from aotc.ir.kernel.plan_kernels import Kernel
@@ -47,8 +29,6 @@ from aotc.ir.statements import (
     TILE,
     WORKERS,
     Accumulate,
-    Alloc,
-    Barrier,
     Body,
     Copy,
     Declare,
@@ -57,6 +37,7 @@ from aotc.ir.statements import (
     For,
     If,
     Let,
+    Prefetch,
     Scope,
     Section,
     Spread,
@@ -70,10 +51,7 @@ from aotc.ir.statements import (
 from aotc.ir.tile_statements import (
     Expand,
     Pack,
-    Point,
-    RowTable,
-    Tile,
-    TileSums,
+    RowCounters,
     Vector,
     dot_step,
 )
@@ -187,9 +165,8 @@ class _Run(BlockRuns):
         cells = set(self.cells)
         for s in body:
             self.memory.at = f"kernel {self.kernel.name}, {s.lines()[0]}"
-            run = _RUN.get(type(s))
-            if run is not None:
-                run(self, s)
+            run: Callable[[Stmt], None] = getattr(self, s.METHOD)
+            run(s)
         self.names, self.locals = names, locals_
         for name in set(self.cells) - cells:
             del self.cells[name]
@@ -249,8 +226,16 @@ class _Run(BlockRuns):
         if s.other:
             self.inside((), ~cond, lambda: self.body(s.other))
 
-    def enclosed(self, s: Section | Scope | First) -> None:
+    def section(self, s: Section | Scope | First) -> None:
         self.body(s.body)
+
+    scope = first = section
+
+    def prefetch(self, s: Prefetch) -> None:
+        """Changes nothing."""
+
+    def row_counters(self, s: RowCounters) -> None:
+        """A ``RowTable`` counts its rows by itself."""
 
     def vector(self, s: Vector) -> None:
         lane = np.arange(s.lanes).reshape(-1, *[1] * len(self.shape))
@@ -417,20 +402,3 @@ class _Run(BlockRuns):
         made = row.run(attrs, inputs, [tuple(n) for _, _, n in arrays[-outs:]])
         for (b, places, _), x in zip(arrays[-outs:], made):
             self.memory.write(b, places, np.asarray(x).reshape(-1), None)
-
-
-_RUN: dict[type[Stmt], Callable[[_Run, Any], None]] = {
-    For: _Run.loop, Spread: _Run.spread, First: _Run.enclosed, If: _Run.condition,
-    Section: _Run.enclosed, Scope: _Run.enclosed, Vector: _Run.vector, Let: _Run.let,
-    Start: _Run.start, Accumulate: _Run.accumulate, Total: _Run.total, Declare: _Run.declare,
-    Update: _Run.update, Store: _Run.store, Copy: _Run.copy, Wait: _Run.wait,
-    Fill: _Run.fill, Pack: _Run.pack,
-    Expand: _Run.expand,
-    Point: _Run.point, RowTable: _Run.row_table, Tile: _Run.tile, TileSums: _Run.tile_sums,
-    Alloc: _Run.alloc, Call: _Run.call, Barrier: _Run.barrier, Product: _Run.product,
-    BlockArray: _Run.block_array, Digits: _Run.digits, Fetch: _Run.fetch, Commit: _Run.commit,
-    Arrived: _Run.arrived, Registers: _Run.registers, Shares: _Run.shares, Hold: _Run.hold,
-    Rounded: _Run.rounded, Sums: _Run.sums_start, BlockTile: _Run.block_tile,
-    JoinSums: _Run.join_sums, TeamSums: _Run.team_sums, Owned: _Run.owned}
-
-

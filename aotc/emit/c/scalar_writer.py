@@ -10,74 +10,23 @@ from aotc.emit.c.scalars import Names, Scalars, literal
 from aotc.emit.text.c_names import c_comment
 from aotc.emit.text.cexpr import ATOM, c_index
 from aotc.emit.text.env import Env
-from aotc.ir.block_statements import (
-    Arrived,
-    BlockArray,
-    BlockTile,
-    Commit,
-    Digits,
-    Fetch,
-    Hold,
-    JoinSums,
-    Owned,
-    Product,
-    Registers,
-    Rounded,
-    Shares,
-    Sums,
-    TeamSums,
-)
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Binary, Const, Expr, Var
-from aotc.ir.kernel.plan_stages import Call
 from aotc.ir.program import FOLD_STEP, neutral
 from aotc.ir.statements import (
     Accumulate,
-    Alloc,
-    Barrier,
-    Copy,
     Declare,
-    Fill,
-    First,
     For,
     If,
     Let,
-    Prefetch,
     Range,
-    Scope,
     Section,
-    Spread,
     Start,
     Stmt,
     Store,
-    Total,
     Update,
-    Wait,
 )
-from aotc.ir.tile_statements import (
-    Expand,
-    Pack,
-    Point,
-    RowCounters,
-    RowTable,
-    Tile,
-    TileSums,
-    Vector,
-)
-
-# statement -> the method that writes it
-_METHODS = {For: "loop", Spread: "spread", First: "first", If: "condition", Let: "let",
-            Start: "start", Accumulate: "accumulate", Total: "total", Declare: "declare",
-            Update: "update", Store: "store", Copy: "copy", Prefetch: "prefetch",
-            Barrier: "barrier", Wait: "wait", Section: "section", Call: "call",
-            Alloc: "alloc", Scope: "scope", Fill: "fill", Pack: "pack", Expand: "expand",
-            Point: "point", RowCounters: "row_counters",
-            RowTable: "row_table", Tile: "tile", TileSums: "tile_sums", Vector: "vector",
-            Product: "product", BlockArray: "block_array", Digits: "digits", Fetch: "fetch",
-            Commit: "commit", Arrived: "arrived", Registers: "registers", Shares: "shares",
-            Hold: "hold", Rounded: "rounded", Sums: "sums_start", BlockTile: "block_tile",
-            JoinSums: "join_sums", TeamSums: "team_sums", Owned: "owned"}
 
 
 def neutral_text(fold: str, dtype: str) -> str:
@@ -107,7 +56,7 @@ class ScalarWriter:
 
     def statement(self, s: Stmt) -> list[str]:
         """C lines of one statement, a ``Block`` where its names end with it."""
-        write: Any = getattr(self, _METHODS[type(s)])
+        write: Any = getattr(self, s.METHOD)
         lines: list[str] = write(s)
         return lines
 

@@ -34,17 +34,17 @@ def _of_threads(row: ProductRow, threads: int) -> ThreadSums:
     (tm, tn), teams = row.shared.thread, row.shared.teams
     most = row.tile.mr // tm * (row.tile.nr // tn) * teams
     numbers = [("TM", str(tm)), ("TN", str(tn)), ("OWNERS", "MR / TM * (NR / TN)")]
-    names = ["const int32_t owner = (int32_t)threadIdx.x % OWNERS;"]
     if teams > 1:
         numbers += [("TEAMS", str(teams)), ("SHARE", "BK / TEAMS")]
-    if teams > 1 or most < threads:
-        names[0] = names[0].replace(";", ", team = (int32_t)threadIdx.x / OWNERS;")
-    names.append("const int32_t tx = owner % (NR / TN), ty = owner / (NR / TN);")
+    apart = teams > 1 or most < threads
+    team = ", team = (int32_t)threadIdx.x / OWNERS" if apart else ""
+    names = (f"const int32_t owner = (int32_t)threadIdx.x % OWNERS{team};",
+             "const int32_t tx = owner % (NR / TN), ty = owner / (NR / TN);")
     busy = f"team < {'TEAMS' if teams > 1 else '1'}" if most < threads else ""
     return ThreadSums(
-        tuple(numbers), tuple(names), ("TM", "TN"), ("TM", "ty + i * (MR / TM)"),
+        tuple(numbers), names, ("TM", "TN"), ("TM", "ty + i * (MR / TM)"),
         ("TN", "j / 4 * (NR * 4 / TN) + tx * 4 + j % 4"), "[i][j]",
-        "team == 0" if teams > 1 or most < threads else "", busy)
+        "team == 0" if apart else "", busy)
 
 
 def _of_warps(row: ProductRow, threads: int) -> ThreadSums:

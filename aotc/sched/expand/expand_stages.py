@@ -101,7 +101,8 @@ def _section(stage: Stage, expansion: Expansion, kernel: LoweredKernel, target: 
     block = BlockSteps(plain, target.product_row(stage.row), kernel.threads, base)
     sizes = {s.name: s.elements for s in kernel.scratch} | {
         b: p.elements for b, p in places.items()}
-    elements = as_expr(sizes.get(stage.a.buffer, 0))  # what is computed lies nowhere
+    # what is computed lies nowhere
+    elements = as_expr(sizes[stage.a.buffer] if stage.a.mode == "rows" else 0)
     return Section(_title(stage, "columns"), block_product(expansion, block, elements))
 
 
