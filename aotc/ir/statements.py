@@ -3,7 +3,7 @@
     stmt = For | Spread | First | If | Scope | Section                    with bodies
          | Let | Start | Accumulate | Total | Declare | Update             names and folds
          | Store | Alloc | Copy | Wait | Fill | Prefetch | Barrier         memory
-         | Pack | Point | RowCounters | RowTable | Tile | TileSums         tile_statements.py
+         | Pack | Point | RowCounters | RowTable | Tile                    tile_statements.py
          | Call                                                            library kernels
 
 Lowering writes them, the emitters print them, the interpreter runs them.  Every Load has one index,
@@ -37,7 +37,7 @@ NEXT, SLOT = Axis(f"{OWN}next", Const(1 << 40)), Axis(f"{OWN}slot", Const(2))
 # how many workers a call has; deciders that ask a machine count with its own
 WORKERS = Sym(f"{OWN}workers", 1, 1 << 16, usual=2)
 ACC_TILE = f"{OWN}acc_tile"  # the array with the sums of a register tile
-SUMS = f"{OWN}sum"  # the same in registers, [row][column]
+SUMS = f"{OWN}sum"  # the same in registers: whole vectors of it are read and stored
 
 
 class Stmt:

@@ -234,22 +234,6 @@ class Tile(Stmt):
 
 
 @dataclass(frozen=True)
-class TileSums(Stmt):
-    """The sums of a tile in registers and ``mr`` rows of ``nv`` vectors in memory from a Point on:
-    "keep" stores them there, "join" adds what is there to them."""
-
-    BUFFERS = ("point",)
-    what: str
-    mr: int
-    nv: int
-    lanes: int
-    point: str
-
-    def lines(self) -> list[str]:
-        return [f"{self.what} the sums at {self.point}"]
-
-
-@dataclass(frozen=True)
 class Vector(Stmt):
     """``body`` for one vector of ``lanes``: values of ``axis`` from ``first`` on, at most ``live``
     of them (None: all)."""

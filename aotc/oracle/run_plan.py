@@ -25,7 +25,6 @@ from aotc.ir.plan import Plan, turn_items
 from aotc.ir.program import neutral
 from aotc.ir.statements import (
     OWN,
-    SUMS,
     TILE,
     WORKERS,
     Accumulate,
@@ -136,8 +135,6 @@ class _Run(BlockRuns):
     def _own(self, e: Axis | Var | Load, guard: Guard) -> Array:
         if isinstance(e, Load):
             index = self.value(e.index[0], guard)
-            if e.buffer == SUMS:
-                return self.sum_read(index, self.value(e.index[1], guard))
             if e.buffer.startswith(OWN) and e.buffer not in self.memory.block_arrays:
                 return self.local_read(e.buffer, index)
             return self.memory.read(e.buffer, index, guard.mask)
@@ -291,7 +288,10 @@ class _Run(BlockRuns):
     def store(self, s: Store) -> None:
         found = [(p, self.full(self.now(p.offset)), self.full(self.now(p.value))) for p in s.puts]
         for p, at, x in found:
-            self.memory.write(p.buffer, at, x, self.mask)
+            if p.buffer in self.locals:
+                self.local_write(p.buffer, at, x)
+            else:
+                self.memory.write(p.buffer, at, x, self.mask)
 
     def _grid(self, extents: tuple[Array, ...]) -> tuple[list[Array], Array | None]:
         """Indices of a box of extents, which may differ between what runs side by side, each with

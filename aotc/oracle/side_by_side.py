@@ -6,7 +6,8 @@ from aotc.ir.block_statements import Fetch, in_order
 from aotc.ir.contents import expressions
 from aotc.ir.expr import Load, walk
 from aotc.ir.statements import (
-    ACC_TILE,
+    SUMS,
+    Alloc,
     Body,
     Copy,
     Declare,
@@ -17,7 +18,7 @@ from aotc.ir.statements import (
     Update,
     walk_body,
 )
-from aotc.ir.tile_statements import Expand, Pack, Point, RowTable, Tile, TileSums
+from aotc.ir.tile_statements import Expand, Pack, Point, RowTable, Tile
 
 POINTS = 1 << 20  # at most
 TILE_POINTS = 1 << 9  # of register tiles
@@ -28,12 +29,19 @@ def side_by_side(loop: For, body: Body, points: int) -> bool:
     inner = list(walk_body(body))
     if points > (TILE_POINTS if any(isinstance(s, Tile) for s in inner) else POINTS):
         return False
-    if any(isinstance(s, TileSums) and s.point != ACC_TILE for s in inner) or in_order(inner):
+    if in_order(inner):
         return False
     declared = {s.var.name for s in inner if isinstance(s, Declare)}
     if any(v.name not in declared for s in inner if isinstance(s, Update) for v in s.vars):
         return False
-    return not stored(inner) & loaded(inner)
+    return not (stored(inner) & loaded(inner)) - own_arrays(inner)
+
+
+def own_arrays(body: Iterable[Stmt]) -> set[str]:
+    """The arrays that each iteration has of its own."""
+    body = list(body)
+    tiles = any(isinstance(s, Tile) and s.in_place for s in body)
+    return {s.name for s in body if isinstance(s, Alloc)} | ({SUMS} if tiles else set())
 
 
 def stored(body: Iterable[Stmt]) -> set[str]:

@@ -1,6 +1,6 @@
 """Register tiles executed in numpy: tables of rows, points, and the sums of one tile."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -9,8 +9,8 @@ from aotc.ir.expr import Expr, Var
 from aotc.ir.numbers.byte_panels import HEAD, LANE, group_room
 from aotc.ir.numbers.group_bytes import weights_at
 from aotc.ir.numbers.grouped import MIDDLE, Grouping
-from aotc.ir.statements import ACC_TILE, OWN, Alloc, Body, Range
-from aotc.ir.tile_statements import Point, RowTable, Tile, TileSums, dot_step
+from aotc.ir.statements import ACC_TILE, OWN, SUMS, Alloc, Body, Range
+from aotc.ir.tile_statements import Point, RowTable, Tile, dot_step
 from aotc.oracle.eval_expr import Scope as Values
 from aotc.oracle.plan_memory import PlanMemory
 
@@ -21,8 +21,7 @@ Place = tuple[str, Array]  # (buffer, element offset)
 class TileRuns(Values):
     """The statements of ``tile_statements.py``.  ``locals``: arrays of a work item by name, their
     elements in the first dimension; ``points``: places by name; ``table``: (buffer, its offsets,
-    where a row is not, what is read there) of every tap and row; ``sums``: of the last tile, rows
-    by columns."""
+    where a row is not, what is read there) of every tap and row."""
 
     memory: PlanMemory
     shape: tuple[int, ...]
@@ -38,7 +37,6 @@ class TileRuns(Values):
         self.locals: dict[str, Array] = {}
         self.points: dict[str, Place] = {}
         self.table: tuple[str, Array, Array | None, str] | None = None
-        self.sums: Array = np.zeros(())
 
     def alloc(self, s: Alloc) -> None:
         """An array of which nothing is known yet."""
@@ -52,6 +50,16 @@ class TileRuns(Values):
             index = np.clip(index, 0, array.shape[0] - 1)  # lanes that do not exist
         found: Array = array[(index, *inner)]
         return found
+
+    def local_write(self, name: str, index: Array, x: Array) -> None:
+        """Store elements of a local array, those of what runs side by side in its own."""
+        array = self.locals[name]
+        inner = np.ogrid[tuple(slice(n) for n in array.shape[1:])]
+        at: Sequence[Array] = np.broadcast_arrays(index, *inner)
+        if self.mask is not None:
+            live = np.broadcast_to(self.mask, self.shape)
+            at, x = [i[live] for i in at], x[live]
+        array[tuple(at)] = x
 
     def point(self, s: Point) -> None:
         buffer, offset = "", np.asarray(0)
@@ -130,11 +138,11 @@ class TileRuns(Values):
                     for x, t in zip((a, b), s.micro.dtypes)))
         if s.live:
             sums[s.live:] = np.nan if kind == np.float32 else -1  # nobody may look at them
+        found = sums.reshape(-1, *self.shape)
         if s.in_place:
-            self.sums = sums
+            self.locals[SUMS] = found
             return
         array = self.locals[ACC_TILE]  # of several tiles of which one runs: the others' stay
-        found = sums.reshape(-1, *self.shape)
         array[...] = found if self.mask is None else np.where(self.mask, found, array)
 
     def _live(self, buffer: str, at: Array, live: Array | None) -> Array:
@@ -223,25 +231,6 @@ class TileRuns(Values):
             return self._live(buffer, at, there)
         found = weights_at(g, k, row)
         return np.broadcast_to(found, (len(k), nr, *self.shape))
-
-    def tile_sums(self, s: TileSums) -> None:
-        if s.point == ACC_TILE:
-            self.locals[ACC_TILE] = self.sums.reshape(-1, *self.shape)
-            return
-        buffer, first = self.points[s.point]
-        size = s.mr * s.nv * s.lanes
-        at = first + np.arange(size).reshape(-1, *[1] * len(self.shape))
-        if s.what == "keep":
-            self.memory.write(buffer, at, self.sums.reshape(size, *self.shape), self.mask)
-        else:
-            before = self._live(buffer, at, None).reshape(self.sums.shape)
-            self.sums = self.sums + before
-
-    def sum_read(self, row: Array, column: Array) -> Array:
-        """Elements of the sums in registers, each of what runs side by side from its own."""
-        inner: list[Array] = list(np.ogrid[tuple(slice(n) for n in self.sums.shape[2:])])
-        found: Array = self.sums[(*np.broadcast_arrays(row, column), *inner)]
-        return found
 
 
 __all__ = ["TileRuns"]

@@ -18,8 +18,8 @@ from aotc.emit.bundle.write import write_bundle
 from aotc.errors import AotcError, ScheduleError
 from aotc.ir.contents import with_buffers
 from aotc.ir.expr import Axis, Cast, Const, Sym
-from aotc.ir.statements import Copy, For, Section, Wait, bodies, walk_body, with_bodies
-from aotc.ir.tile_statements import RowTable, Tile, TileSums
+from aotc.ir.statements import Copy, For, Section, Store, Wait, bodies, walk_body, with_bodies
+from aotc.ir.tile_statements import RowTable, Tile
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
@@ -262,8 +262,8 @@ def test_slices_lack_no_statement(in_slices):
     _, plan, feeds, want = in_slices
     assert not plan_faults(plan) and not differences(run_plan(plan, feeds), want, NEAR)
     parts = [x for x in walk_body(plan.kernels[0].body)
-             if isinstance(x, (Copy, Wait, TileSums))]
-    assert [type(x) for x in parts] == [Copy, Copy, Wait, *[TileSums] * 3, Copy, Wait]
+             if isinstance(x, (Copy, Wait, Store))]
+    assert [type(x) for x in parts] == [Copy, Copy, Wait, *[Store] * 3, Copy, Wait]
     for x in dict.fromkeys(parts):
         def without(s, x=x):
             return () if s == x else None

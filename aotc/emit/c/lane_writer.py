@@ -15,7 +15,7 @@ from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES, INDEX
-from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Var, Where, as_expr
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Var, Where
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
     ACC_TILE,
@@ -50,7 +50,7 @@ class Lanes:
 class LaneWriter(ScalarWriter):
     """C text of one kernel's statements.  ``lanes``: where they are between lanes; ``across``:
     vectors that begin outside of the lanes over which their values are folded, each of a width
-    of its own (``dialects``)."""
+    of its own (``dialects``); ``tile_vectors``: of columns in the register tile at work."""
 
     env: KernelEnv
 
@@ -59,6 +59,7 @@ class LaneWriter(ScalarWriter):
         self.lanes: Lanes | None = None
         self.across: dict[Var, str] = {}
         self.dialects: dict[Var, Dialect] = {}
+        self.tile_vectors = 0
 
     def together(self, body: Sequence[Stmt]) -> int:
         return super().together(body) if self.lanes is None else 1
@@ -118,9 +119,7 @@ class LaneWriter(ScalarWriter):
         those; the sums of a tile in memory, of which there are whole vectors."""
         name, say = var.name, lanes.say
         if load.buffer == SUMS:
-            i, column = load.index
-            lanes.names[var] = (f"sum[{c_index(i, 0)}]"
-                                f"[{c_index(simplify(as_expr(column) // say.lanes), 0)}]")
+            lanes.names[var] = self._sum(load.index[0], say)
             lanes.sums = True
             return []
         if load.buffer == ACC_TILE:
@@ -187,10 +186,21 @@ class LaneWriter(ScalarWriter):
 
     # ------------------------------------------------------------ memory
 
+    def _sum(self, at: Expr, say: Dialect) -> str:
+        """The vector of a tile's sums in registers that begins at an element of them."""
+        vector = simplify(at // say.lanes)
+        row, column = simplify(vector // self.tile_vectors), simplify(vector % self.tile_vectors)
+        return f"sum[{c_index(row, 0)}][{c_index(column, 0)}]"
+
     def store(self, s: Store) -> list[str]:
         if self.lanes is None:
             return super().store(s)
         x = self.lanes
+        if any(p.buffer == SUMS for p in s.puts):
+            put, = s.puts
+            block = self._vectors(x, (put.value,))
+            text = block.text(put.value)
+            return [*block.lines, f"{self._sum(put.offset, x.say)} = {text};"]
         return store_lines(s.puts, x.axis, x.say, x.count, self.env, self.names, x.names,
                            summed=x.sums)
 

@@ -20,11 +20,11 @@ from aotc.emit.text.cexpr import c_index, c_size, constant, plus
 from aotc.emit.text.dialect import environment
 from aotc.ir.contents import names_in, substituted, with_expressions
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Const, Expr, Load, as_expr, rewrite, substitute
+from aotc.ir.expr import Axis, Const, Expr, Load, rewrite, substitute
 from aotc.ir.kernel.plan_stages import Call
 from aotc.ir.numbers.byte_panels import PanelPlaces
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import ACC_TILE, OWN, SUMS, Alloc, Box, Fill, Range, Scope
+from aotc.ir.statements import ACC_TILE, SUMS, Alloc, Box, Fill, Range, Scope, Store
 from aotc.ir.tile_statements import (
     Expand,
     Pack,
@@ -32,7 +32,6 @@ from aotc.ir.tile_statements import (
     RowCounters,
     RowTable,
     Tile,
-    TileSums,
     Vector,
     dot_step,
     is_narrow,
@@ -79,9 +78,7 @@ class Writer(LaneWriter):
 
     def point(self, s: Point) -> list[str]:
         block = Scalars(self.env, self.names)
-        writes = s.name == f"{OWN}sums_at"
-        ctype = ("" if writes else "const ") + DTYPES[s.dtype].c
-        head = f"{ctype} *const {self.env['buffer'](s.name)} ="
+        head = f"const {DTYPES[s.dtype].c} *const {self.env['buffer'](s.name)} ="
         *ways, (_, at) = s.ways
         last = self._place(at, block)
         texts = [f"{c_index(cond, 4)} ? {self._place(b, block)}" for cond, b in ways
@@ -154,6 +151,7 @@ class Writer(LaneWriter):
 
     def _tile_in_place(self, s: Tile) -> list[str]:
         """The sums in an array of vectors."""
+        self.tile_vectors = s.micro.nv
         say, block = self.env["dialect"], Scalars(self.env, self.names)
         params = ukernel_name(s, say)[1]
         if s.a.places:
@@ -188,12 +186,6 @@ class Writer(LaneWriter):
         at, step = s.ahead
         return [self._place(at), c_index(step, 0)]
 
-    def tile_sums(self, s: TileSums) -> list[str]:
-        at = self.env["buffer"](s.point)
-        tile = RegisterTile(s.mr, s.nv, s.lanes)
-        sums = _sums(self.env["dialect"])
-        return str(getattr(sums, s.what)(tile, at)).rstrip("\n").split("\n")
-
     def vector(self, s: Vector) -> list[str]:
         """C lines of what is done with one vector of columns."""
         s = _named_by_first(_sums_by_first(s))
@@ -217,21 +209,20 @@ class Writer(LaneWriter):
         return call_lines(s, self.env, self.names)
 
 
-def _sums(say: Any) -> Any:
-    """The macros about sums in an array."""
-    return environment(say.folder).get_template("contraction_sums.j2").module
-
-
 def _sums_by_first(s: Vector) -> Vector:
     """The Vector with its sums, of which whole vectors are taken, at its first column."""
-    first: dict[Expr, Expr] = {s.axis: s.first}
+    def at_first(e: Expr) -> Expr:
+        return simplify(substitute(e, {s.axis: s.first}))
 
     def placed(e: Expr) -> Expr | None:
         if not isinstance(e, Load) or e.buffer not in (ACC_TILE, SUMS):
             return None
-        return replace(e, index=tuple(simplify(substitute(as_expr(i), first)) for i in e.index))
+        return replace(e, index=(at_first(e.index[0]),))
 
-    return replace(s, body=with_expressions(s.body, lambda e: rewrite(e, placed)))
+    body = tuple(replace(x, puts=tuple(
+        replace(p, offset=at_first(p.offset)) if p.buffer == SUMS else p for p in x.puts))
+        if isinstance(x, Store) else x for x in s.body)
+    return replace(s, body=with_expressions(body, lambda e: rewrite(e, placed)))
 
 
 def _named_by_first(s: Vector) -> Vector:

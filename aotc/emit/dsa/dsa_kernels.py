@@ -18,8 +18,8 @@ from aotc.ir.expr import Expr
 from aotc.ir.kernel.plan_kernels import Rule
 from aotc.ir.plan import Plan
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import ACC_TILE, OWN, Box, Copy, Fill, Function, Section, Wait
-from aotc.ir.tile_statements import Pack, Tile, TileSums
+from aotc.ir.statements import OWN, Box, Copy, Fill, Function, Section, Wait
+from aotc.ir.tile_statements import Pack, Tile
 from aotc.target.base import Target
 
 
@@ -55,7 +55,7 @@ class CoreText(KernelText):
             return call("get", buffer, at, dtype) + ")"
 
         def run(what: str) -> Callable[[str, str, str], str]:
-            return lambda buffer, at, count: (
+            return lambda buffer, at, count: at if buffer.startswith(OWN) else (
                 f"aotc_dsa_{'' if buffer in local else 'far_'}{what}(core, {at}, {count})")
 
         env["get"], env["reads"], env["writes"] = get, run("reads"), run("writes")
@@ -131,12 +131,10 @@ class _CoreWriter(KernelWriter):
 
     def tile(self, s: Tile) -> list[str]:
         """One product of the matrix engine, from what its sums start from."""
-        assert s.micro.unit and not s.a.places, s  # the target has no other products
+        assert s.micro.unit and not s.in_place, s  # the target has no other products
         nr, left = s.micro.nr, c_index(s.b.left, 0)
-        sums = self.sums(s.in_place)
-        size = f"{s.micro.mr * nr} * sizeof(float)"
         kinds = ", ".join(f"sizeof({DTYPES[t].c})" for t in (s.micro.dtypes.a, s.micro.dtypes.b))
-        start = [f"float sums[{s.micro.mr * nr}];"] * s.in_place + [f"memset({sums}, 0, {size});"]
+        start = [f"memset(acc_tile, 0, {s.micro.mr * nr} * sizeof(float));"]
         if s.start is not None:
             j = self.names.fresh("column")
             block = Scalars(self.env, self.names)
@@ -145,27 +143,11 @@ class _CoreWriter(KernelWriter):
             start += [*block.lines, f"for (int64_t {j} = 0; {j} < {nr} && {j} < {left}; ++{j}) {{",
                       f"    const float first = {value};",
                       f"    for (int i = 0; i < {s.summed}; ++i) {{",
-                      f"        {sums}[i * {nr} + {j}] = first;", "    }", "}"]
+                      f"        acc_tile[i * {nr} + {j}] = first;", "    }", "}"]
         sizes = ", ".join(c_index(e, 0) for e in (
             s.a.first, s.taps, s.kc, s.a.step, s.b.step, s.b.tap_step, s.b.left))
         return [*start, f"aotc_dsa_multiply(core, &(const aotc_dsa_product){{{s.micro.mr}, "
-                f"{s.summed}, {nr}, {kinds}, {sizes}}}, a_row, b_col, {sums});"]
-
-    def sums(self, in_place: bool) -> str:
-        """The array with the engine's accumulators: those of slices join others first."""
-        return "sums" if in_place else "acc_tile"
-
-    def tile_sums(self, s: TileSums) -> list[str]:
-        """The accumulators and what stands in LB, or on the core's stack, for the epilogue."""
-        count, at = s.mr * s.nv * s.lanes, self.env["buffer"](s.point)
-        if s.point == ACC_TILE:
-            return [f"memcpy({at}, sums, {count} * sizeof(float));"]
-        if s.what == "keep":
-            return [f"memcpy(aotc_dsa_writes(core, {at}, {count}), sums, {count} * sizeof(float));"]
-        i, before = self.names.fresh("sum"), self.names.fresh("before")
-        return [f"const float *const {before} = aotc_dsa_reads(core, {at}, {count});",
-                f"for (int {i} = 0; {i} < {count}; ++{i}) {{",
-                f"    sums[{i}] += {before}[{i}];", "}"]
+                f"{s.summed}, {nr}, {kinds}, {sizes}}}, a_row, b_col, acc_tile);"]
 
     def pack(self, s: Pack) -> list[str]:
         """Columns that lie along the sum, gathered element by element."""

@@ -52,8 +52,8 @@ def expand_contract(c: Contract, expansion: Expansion) -> Body:
     at, dots = TileLoops(c), c.micro.narrow
     stored, start, turn, flush = _as_stored(c, at, expansion)
     in_place = not dots and written_out(stored, expansion)
-    plain = in_place and plain_rows(c) and not c.micro.unit
-    fetched = () if dots else fetches(c, at, expansion, plain)
+    plain = in_place and plain_rows(c)
+    fetched = () if dots else fetches(c, at, expansion)
     sizes = dot_sizes(c) if dots else _sizes(c, at)
     sums = tiles_by_rows(c, at, expansion, _tile(c, at, expansion, sizes, start, in_place),
                          stored)
@@ -181,7 +181,7 @@ def _tile(c: Contract, at: TileLoops, expansion: Expansion, sizes: tuple[Expr, E
         kc = simplify(minimum(Const(c.slices.steps), kc - at.k_lo))
     first = simplify(at.k_lo * c.a.stride) if c.slices else Const(0)
     masked = c.b.mode == "direct" and "columns" not in c.whole
-    rows = _row_places(c, at) if in_place and plain_rows(c) and not c.micro.unit else ()
+    rows = _row_places(c, at) if in_place and plain_rows(c) else ()
     a = TileRows(rows, first, Const(1) if c.a.mode == "packed" else c.a.stride,
                  in_place and c.a.mode == "rows" and not one_tap(c))
     b = TileColumns(B_COL, ldb, tap_b, at.columns_left, masked)

@@ -32,7 +32,6 @@ from aotc.ir.statements import (
     SUMS,
     Alloc,
     Body,
-    Box,
     For,
     If,
     Let,
@@ -41,23 +40,58 @@ from aotc.ir.statements import (
     Stmt,
     Store,
 )
-from aotc.ir.tile_statements import Point, TileSums, Vector
+from aotc.ir.tile_statements import Vector
 from aotc.sched.expand.expansion import Expansion
 from aotc.sched.expand.nests import lanes
 from aotc.sched.expand.prefetch_tiles import unguarded_loads
 from aotc.sched.expand.sums_in_registers import in_registers, plain_rows
 from aotc.sched.expand.tile_loops import TileLoops
 
-_SUMS_AT = f"{OWN}sums_at"
 _POLYNOMIALS = ("exp", "log", "erf", "tanh", "sin", "cos")
 
 
-def from_memory(c: Contract, at: TileLoops, expansion: Expansion, in_place: bool) -> Body:
-    """The epilogue that reads the array ``~acc_tile``; in_place: of a tile that may have no table
-    of rows."""
+def follow_sums(c: Contract, at: TileLoops, expansion: Expansion, in_place: bool) -> Body:
+    """What follows the sums of a tile, which stand in registers (in_place) or in the array
+    ``~acc_tile``; of sums in slices, those of the slices before join them first, and all but the
+    last are kept for the next."""
+    storing = (_stored if in_place else _from_memory)(c, at, expansion)
+    if not c.slices:
+        return storing
+    nr, mr = at.nr, c.micro.mr
+    panel = Axis(f"{OWN}panel", simplify((c.n.axis.extent + (nr - 1)) // nr))
+    tiles = (at.rows + (mr - 1)) // mr
+    slot = Axis(f"{OWN}slot", simplify(panel.extent * ((c.row_count + (mr - 1)) // mr)))
+    here, there = SUMS if in_place else ACC_TILE, (c.slices.scratch, simplify(slot * (mr * nr)))
+    return (Let(panel, simplify((at.n0 - c.n.lo) // nr)),
+            Let(slot, simplify(panel * tiles + at.m0 // mr)),
+            If(at.slice_before(), _each_sum(c, at, here, (here, Const(0)), there)),
+            If(at.slice_follows(), _each_sum(c, at, here, there), storing))
+
+
+def _each_sum(c: Contract, at: TileLoops, sums: str, to: tuple[str, Expr],
+              joined: tuple[str, Expr] | None = None) -> Body:
+    """The sums of a tile, whole vectors of them, to a place in memory or in themselves, joined by
+    those at another place."""
+    column = Axis(f"{OWN}column", Const(at.nr))
+
+    def row(i: Expr) -> Body:
+        def vector(j: Expr) -> Body:
+            place = simplify(i * at.nr + column)
+            value: Expr = c.acc
+            if joined is not None:
+                value = value + Load(joined[0], (simplify(joined[1] + place),), "f32")
+            store = Store((Put(to[0], simplify(to[1] + place), value),))
+            return (Vector(column, simplify(j * c.micro.lanes), c.micro.lanes, None,
+                           (Let(c.acc, Load(sums, (place,), "f32")), store)),)
+        return _each(at.j, c.micro.nv, vector)
+    return _each(at.i, c.micro.mr, row)
+
+
+def _from_memory(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
+    """The epilogue that reads the array ``~acc_tile``."""
     lane, nr = c.n.axis, at.nr
     live, i = Axis(f"{OWN}live", Const(c.micro.mr + 1)), Axis(f"{OWN}i", Const(c.micro.mr))
-    rows = _rows(c, at, i, in_place and plain_rows(c))
+    rows = _rows(c, at, i, plain_rows(c))
     count = Let(live, minimum(Const(c.micro.mr), at.rows - at.m0))
     if sums_beside(c, expansion):
         return count, *_beside(c, at, expansion, For(i, Const(0), live, tuple(rows)))
@@ -101,29 +135,12 @@ def _beside(c: Contract, at: TileLoops, expansion: Expansion, rows: For) -> Body
     return tuple(out)
 
 
-def from_registers(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
-    """The epilogue of sums that stand in registers; of sums in slices, those of the slices before
-    join them first, and all but the last are kept for the next."""
-    storing = _stored(c, at, expansion)
-    if not c.slices:
-        return storing
-    nr, mr = at.nr, c.micro.mr
-    panel = Axis(f"{OWN}panel", simplify((c.n.axis.extent + (nr - 1)) // nr))
-    tiles = (at.rows + (mr - 1)) // mr
-    place = (panel * tiles + at.m0 // mr) * (mr * nr)
-    join, keep = (TileSums(what, mr, c.micro.nv, c.micro.lanes, _SUMS_AT)
-                  for what in ("join", "keep"))
-    return (Let(panel, simplify((at.n0 - c.n.lo) // nr)),
-            Point(_SUMS_AT, "f32", ((None, Box(c.slices.scratch, simplify(place))),)),
-            If(at.slice_before(), (join,)), If(at.slice_follows(), (keep,), storing))
-
-
 def _stored(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
-    """The epilogue of one tile: from registers where that is possible."""
+    """The epilogue of sums that stand in registers: from there where that is possible."""
     if not in_registers(c, expansion):
         return (Alloc(ACC_TILE, "f32", c.micro.mr * at.nr),
-                TileSums("keep", c.micro.mr, c.micro.nv, c.micro.lanes, ACC_TILE),
-                *from_memory(c, at, expansion, True))
+                *_each_sum(c, at, SUMS, (ACC_TILE, Const(0))),
+                *_from_memory(c, at, expansion))
     count, whole = _columns(c)
     vectors, rest = divmod(count, c.micro.lanes)
 
@@ -149,7 +166,7 @@ def _columns(c: Contract) -> tuple[int, bool]:
 
 
 def _each(axis: Axis, count: int, body: Callable[[Expr], Body]) -> Body:
-    """``body`` for so many vectors of columns of a tile."""
+    """``body`` for so many rows of a tile, or vectors of its columns."""
     if count < 2:
         return body(Const(0)) if count else ()
     return (For(axis, Const(0), Const(count), body(axis), "tile"),)
@@ -182,7 +199,7 @@ def _vector(c: Contract, at: TileLoops, i: Expr, j: Expr, live: Expr | None) -> 
         known |= {x.var: x.value for x in _rows(c, at, i, True)}
     storing = Store(tuple(Put(p.buffer, simplify(substitute(p.offset, known)),
                               substitute(p.value, known)) for p in c.puts))
-    acc = Let(c.acc, Load(SUMS, (i, simplify(lane - at.n0)), c.acc.dtype))
+    acc = Let(c.acc, Load(SUMS, (simplify(i * at.nr + lane - at.n0),), c.acc.dtype))
     return Vector(lane, simplify(at.n0 + j * c.micro.lanes), c.micro.lanes, live, (acc, storing))
 
 
@@ -217,4 +234,4 @@ def has_polynomials(c: Contract) -> bool:
                for p in c.puts for n in walk(p.value))
 
 
-__all__ = ["from_memory", "from_registers", "has_polynomials", "sums_beside"]
+__all__ = ["follow_sums", "has_polynomials", "sums_beside"]

@@ -31,12 +31,13 @@ from aotc.ir.simplify import same, simplify, upper
 from aotc.ir.statements import OWN, Body, Box, For, If, Let, Prefetch, Stmt
 from aotc.ir.tile_statements import Point
 from aotc.sched.expand.expansion import Expansion
+from aotc.sched.expand.sums_in_registers import plain_rows
 from aotc.sched.expand.tile_loops import B_COL, B_NEXT, TileLoops, extent_of
 
 
-def fetches(c: Contract, at: TileLoops, expansion: Expansion, plain: bool) -> Body:
-    """All that is fetched before a tile's sums.  plain: a row axis is known from the row's number,
-    else from a table."""
+def fetches(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
+    """All that is fetched before a tile's sums."""
+    plain = plain_rows(c)
     return (*_epilogue(c, at, expansion, plain), *(() if plain else _pieces(c, at, expansion)),
             *_stream(c, at, expansion, plain))
 

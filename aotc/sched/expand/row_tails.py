@@ -11,7 +11,7 @@ from aotc.ir.expr import Binary, Const, Expr
 from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.statements import ACC_TILE, Alloc, Body, If
 from aotc.ir.tile_statements import Tile
-from aotc.sched.expand.epilogues import from_memory, from_registers
+from aotc.sched.expand.epilogues import follow_sums
 from aotc.sched.expand.expansion import Expansion
 from aotc.sched.expand.sums_in_registers import without_register
 from aotc.sched.expand.tile_loops import TileLoops
@@ -24,11 +24,12 @@ def tiles_by_rows(c: Contract, at: TileLoops, expansion: Expansion, tile: Tile,
     rows are left, where the tile may be the last of a number that is not known."""
     tails = _tails(c, expansion, tile.in_place)
     if tile.in_place:
-        out: Body = (tile, *from_registers(stored, at, expansion))
+        out: Body = (tile, *follow_sums(stored, at, expansion, True))
         for n in reversed(tails):
             few = replace(tile, live=n, a=replace(tile.a, places=tile.a.places[:n]),
                           reread=min(tile.reread, without_register(c, expansion, n)))
-            epilogue = from_registers(replace(stored, micro=replace(c.micro, mr=n)), at, expansion)
+            epilogue = follow_sums(replace(stored, micro=replace(c.micro, mr=n)), at, expansion,
+                                   True)
             out = (If(_left(at, n), (few, *epilogue), out),)
         return out
     out = (tile,)
@@ -36,7 +37,7 @@ def tiles_by_rows(c: Contract, at: TileLoops, expansion: Expansion, tile: Tile,
         few = replace(tile, live=n, reread=min(tile.reread, without_register(c, expansion, n)))
         out = (If(_left(at, n), (few,), out),)
     return (Alloc(ACC_TILE, c.micro.dtypes.sums, c.micro.mr * at.nr), *out,
-            *from_memory(stored, at, expansion, False))
+            *follow_sums(stored, at, expansion, False))
 
 
 def _left(at: TileLoops, n: int) -> Expr:

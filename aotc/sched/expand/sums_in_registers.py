@@ -14,8 +14,9 @@ _LIGHT = ("add", "sub", "mul", "min", "max")
 
 
 def written_out(c: Contract, expansion: Expansion) -> bool:
-    """True if the sums of the Contract's tiles are written where they are used."""
-    return bool(c.slices) or in_registers(c, expansion)
+    """True if the sums of the Contract's tiles are written where they are used: a unit leaves its
+    own in memory."""
+    return bool(c.slices) and not c.micro.unit or in_registers(c, expansion)
 
 
 def in_registers(c: Contract, expansion: Expansion) -> bool:

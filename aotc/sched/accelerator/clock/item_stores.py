@@ -10,7 +10,6 @@ from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES, INDEX, Array
 from aotc.ir.expr import Expr, Load, Var, walk
 from aotc.ir.statements import (
-    ACC_TILE,
     OWN,
     Body,
     Copy,
@@ -24,9 +23,9 @@ from aotc.ir.statements import (
     bodies,
     walk_body,
 )
-from aotc.ir.tile_statements import Pack, TileSums, Vector
+from aotc.ir.tile_statements import Pack, Vector
 
-_STORES = (Store, Fill, Copy, Pack, TileSums)
+_STORES = (Store, Fill, Copy, Pack)
 
 
 class StoredBytes:
@@ -70,9 +69,6 @@ class StoredBytes:
         """What one statement stores."""
         if isinstance(s, Store):
             return sum(self._put(p) * each for p in s.puts)
-        if isinstance(s, TileSums):
-            size = DTYPES["f32"].size * s.mr * s.nv * s.lanes
-            return size if s.what == "keep" and s.point != ACC_TILE else 0
         if isinstance(s, Pack):
             elements: Array = self.now(s.depth) * self.now(s.columns)
             return self._size(s.to, s.dtype) * np.maximum(elements, 0)
