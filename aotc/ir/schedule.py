@@ -47,7 +47,8 @@ GRAPHTURBO = "graphturbo"  # or the sub-graphs of that system's rules do, on mac
 WINOGRAD_TILES = (2, 4, 6)  # outputs per tile and axis
 # by cost and errors; none; or the most outputs per tile and axis, whatever the rounding errors
 WINOGRAD = ("auto", "off", *WINOGRAD_TILES)
-ITEM_FIELDS = ("tile", "parallel", "run", "balance", "copies", "clusters")  # of a Group: its items
+SHARED, APART = SCRATCH = ("shared", "apart")  # places of a work item's buffers of scratch
+ITEM_FIELDS = ("tile", "parallel", "run", "balance", "copies", "clusters", "scratch")  # of a Group
 VERSION = 1
 WIDTH = 100  # of a line of its text
 
@@ -68,8 +69,10 @@ class Group:
     elements one by one (a buffer not named: so, too); ``clusters``: its work items are dealt to so
     many, the first ones, as equal runs (0: to all there are); ``pipeline``: of a run, boxes of a
     tensor that differ from step to step have so many places in scratch, and those of the next step
-    are copied while one is computed (2; 0: they are not); ``why`` is for readers and is not
-    hashed."""
+    are copied while one is computed (2; 0: they are not); ``scratch``: buffers of scratch whose
+    lives do not meet take each other's places, which makes the slab smaller (``shared``), or lie
+    one behind the other, which is easier to read (``apart``; "": it is chosen, with how statements
+    are written, where it makes a difference); ``why`` is for readers and is not hashed."""
 
     name: str
     computes: tuple[str, ...]
@@ -86,6 +89,7 @@ class Group:
     clusters: int = 0
     pipeline: int = 0
     balance: dict[str, int] = field(default_factory=dict, hash=False)
+    scratch: str = ""
 
     def choice(self, stage: str) -> StageChoice:
         """What is chosen of a stage: of one that is not named, nothing."""
@@ -112,8 +116,8 @@ class Group:
 
     @property
     def bare(self) -> "Group":
-        """The group whose stages say nothing of how their statements are written."""
-        return self.saying(lambda c: c.bare)
+        """The group that says nothing of how its scratch lies and its statements are written."""
+        return replace(self.saying(lambda c: c.bare), scratch="")
 
     @property
     def slices(self) -> dict[str, StageChoice]:
@@ -139,8 +143,9 @@ class Group:
         tile += "".join(f" run {a}/{n}" for a, n in self.run.items())
         tile += "".join(f" balance {a}/{n}" for a, n in self.balance.items())
         rows = ", ".join(dict.fromkeys(self.rows.values()))
+        scratch = f"  scratch {self.scratch}" if self.scratch else ""
         return f"group {self.name}: {rows}  {tile}  parallel {', '.join(self.parallel) or '-'}" \
-               f"  -> {', '.join(self.outputs)}"
+               f"{scratch}  -> {', '.join(self.outputs)}"
 
 
 def code_of(group: Group) -> Hashable:

@@ -79,6 +79,10 @@ class StageChoice:
         "where the epilogue of a product finds the sums of a register tile: written out for each "
         "vector of them, which is much text, or in a loop behind a way through memory, which costs "
         "little beside long sums", ("registers", "memory"), ("contraction",), needs="tiles")
+    transposed_rows: int | None = _text(
+        "rows, at least, of results that lie across the lanes in memory, which wait in scratch and "
+        "are stored by transposed blocks: whole lines (0: each is stored when it is there)",
+        (0, 1024), ("contraction",), needs="exchanges", where="across")
     apart: int | None = _text(
         "1: the stage has a function of its own beside others of its kernel, so that its sums "
         "stay in registers", (0, 1), PRODUCTS)

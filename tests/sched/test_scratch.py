@@ -8,7 +8,8 @@ import pytest
 from te_programs import Maker, ax, softmax
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Binary, Const, Sym, Where, compare, maximum
+from aotc.ir.expr import Binary, Const, Sym, Where, as_expr, compare, maximum
+from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import simplify
 from aotc.sched import check_schedule, complete, decide, lower
 from aotc.sched.choose.connect import register_groups
@@ -16,6 +17,7 @@ from aotc.sched.judge.judge import Judge
 from aotc.sched.memory.scratch import bounded_tile, rounded, scratch_bytes
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.tilegraph import merged
+from aotc.sched.text_choices.choose_writing import only_said
 from aotc.target import get_target
 
 V3, CUDA = get_target("x86-64-v3"), get_target("cuda:sm_90")
@@ -213,3 +215,48 @@ def test_rows_in_scratch_lie_as_close_as_in_tensors(tile, elements):
     kernel, = lower(p, complete(p, s, V3), V3).kernels
     assert kernel.slab_bytes == 4 * elements
     assert ("_at" in str(kernel)) == (tile == {"i": 16}), kernel
+
+
+def windows(columns):
+    """Three maxima of neighbours, one of another, in one kernel: the first and the last of them may
+    lie in one place."""
+    m = Maker()
+    c, i, k = ax("c", 64), ax("i", columns), ax("k", 3)
+    m.input("x", 64, columns)
+    for name, source in zip("stuy", "xstu"):
+        at = i + k - 1
+        inside = Binary("and", compare("ge", at, Const(0)), compare("lt", at, as_expr(columns)))
+        m.step(name, (c, i), Where(inside, m.ref(source, c, at), Const(0, "f32")), (k,), "max")
+    p = m.done("y")
+    group = reduce(lambda a, b: merged(p, a, b, "L1"), register_groups(p))
+    s = replace(decide(p, V3, "none"), groups=(group,), layouts={}, buffers={})
+    return p, complete(p, s, V3)
+
+
+@pytest.mark.parametrize("columns, said, places", [
+    (40, "shared", 2), (8, "apart", 3), (Sym("n", 1, 40), "shared", 2), (Sym("n", 1, None), "", 3)])
+def test_scratch_lies_where_the_schedule_says(columns, said, places):
+    p, s = windows(columns)
+    assert [g.scratch for g in s.groups] == [said] and check_schedule(p, s, V3) == []
+    assert Schedule.from_json(s.to_json()) == s and complete(p, s, V3) == s
+
+    def lies(schedule):
+        kernel, = lower(p, schedule, V3).kernels
+        return len({x.offset for x in kernel.scratch})
+
+    assert lies(s) == places
+    group, = s.groups
+    assert (f"scratch {said}" in str(group)) == bool(said) and group.bare.scratch == ""
+    old = replace(s, groups=(replace(group, scratch=""),))  # of a file that does not know it
+    assert complete(p, old, V3) == s
+    for way, n in (("shared", 2), ("apart", 3)):
+        other = replace(s, groups=(replace(group, scratch=way),))
+        faults = check_schedule(p, other, V3)
+        if said or way == "apart":
+            assert not faults and complete(p, other, V3) == other and lies(other) == n
+            assert only_said(p, other, V3).groups[0].scratch == ("" if way == said else way)
+        else:
+            assert any("has no constant bound, choose 'apart'" in f for f in faults)
+    wrong = replace(s, groups=(replace(group, scratch="behind"),))
+    assert any("scratch 'behind'; choose shared or apart" in f
+               for f in check_schedule(p, wrong, V3))

@@ -129,6 +129,15 @@ def bytes_in_threes(columns=70):
     return m.done("y")
 
 
+def across():
+    """(x w) transposed: results lie across the lanes."""
+    m, i, j, k = Maker("across"), ax("i", 50), ax("j", 40), ax("k", 64)
+    m.input("x", 50, 64)
+    m.const("w", np.linspace(-1, 1, 64 * 40, dtype=np.float32).reshape(64, 40))
+    m.step("y", (j, i), m.ref("x", i, k) * m.ref("w", k, j), (k,), "sum")
+    return m.done("y")
+
+
 EDITS = [(product(40), {"order": "rows"}), (product(40), {"fetch_tiles": 0}),
          (product(40), {"fetch_tiles": 1}), (product(300), {"order": "rows"}),
          (product(300), {"fetch_epilogue": 0}), (product(300), {"fetch_panel": 0}),
@@ -141,7 +150,8 @@ EDITS = [(product(40), {"order": "rows"}), (product(40), {"fetch_tiles": 0}),
          (means(), {"columns": 1}), (means(), {"columns": 3}),
          (means(), {"columns_from": 200}),
          (looked_up(), {"lookup_rows": 0}), (looked_up(), {"lookup_rows": 3}),
-         (looked_up(), {"lookup_lines": 1}), (shuffled(), {"quotients": 0})]
+         (looked_up(), {"lookup_lines": 1}), (shuffled(), {"quotients": 0}),
+         (across(), {"transposed_rows": 0}), (across(), {"transposed_rows": 9})]
 
 
 SHARED = [(product(300), {"stages": 2}), (product(300, rows=300), {"order": "rows"}),
@@ -251,6 +261,18 @@ def test_other_values_are_refused(choice):
         faults = check_schedule(program, bad, target)
         wanted = rf"{choice} {wrong!r}; (choose|contraction_\S+ takes) "
         assert any(re.search(wanted, f) for f in faults)
+
+
+def test_results_wait_for_whole_rows_in_one_order_only():
+    program = across()
+    usual, rows = edited(program, {"order": "rows"})
+    assert said(usual, "transposed_rows") == {V3.tuning.turned_rows}
+    assert not said(rows, "transposed_rows")
+    plan = lower(program, rows, V3)
+    assert not any(k.scratch for k in plan.kernels)
+    both = replace(usual, groups=tuple(
+        g.saying(lambda c: c.with_said({"order": "rows"})) for g in usual.groups))
+    assert any("transposed_rows 48 in order 'rows'" in f for f in check_schedule(program, both, V3))
 
 
 def test_completing_keeps_what_was_said():

@@ -10,7 +10,7 @@ from aotc.ir.category import Axes, endless, zero_filled
 from aotc.ir.expr import Axis, Const, Expr, Load, Shape, axes_of
 from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.program import LibCall, Program
-from aotc.ir.schedule import ITEM_FIELDS, Group, Schedule
+from aotc.ir.schedule import APART, ITEM_FIELDS, SCRATCH, SHARED, Group, Schedule
 from aotc.ir.simplify import same, simplify, upper
 from aotc.ir.stage_choice import REUSE, StageChoice
 from aotc.sched.accelerator.kernels import copy_faults, unit_faults
@@ -18,7 +18,8 @@ from aotc.sched.check.choices import choices_of, value_faults
 from aotc.sched.check.dot_faults import dot_faults
 from aotc.sched.check.item_faults import item_faults
 from aotc.sched.check.slice_faults import slice_faults
-from aotc.sched.model.boxes import Box, Tile, starts_at_multiple, tile_anchor
+from aotc.sched.memory.scratch import elements
+from aotc.sched.model.boxes import Box, Places, Tile, starts_at_multiple, tile_anchor
 from aotc.sched.model.digit_stage import digit_axes, loop_box, loop_stage
 from aotc.sched.model.slide import step_boxes
 from aotc.sched.model.stages import (
@@ -76,14 +77,24 @@ def check_group(program: Program, schedule: Schedule, target: Target, g: Group) 
         return faults
     try:
         tile = tile_anchor(anchor, g)
-        boxes = step_boxes(program, g, stages, tile).boxes
+        step = step_boxes(program, g, stages, tile)
     except ScheduleError as err:
         return err.faults
+    boxes, faults = step.boxes, faults + _scratch(g, step.places)
     for s in stages:
         if s is not anchor and any(o.buffer in g.outputs for o in s.outputs):
             faults += _stored(g, s, boxes[s.name], tile)
         faults += _checked(program, schedule, target, g, s, boxes[s.name])
     return faults
+
+
+def _scratch(g: Group, places: Places) -> list[str]:
+    """Places of scratch: shared where all of it has bounds."""
+    if g.scratch not in ("", *SCRATCH):
+        return [f"group {g.name}: scratch {g.scratch!r}; choose {' or '.join(SCRATCH)}"]
+    endless = [b for b, dims in places.items() if not isinstance(elements(dims), int)]
+    return [f"group {g.name}: scratch {g.scratch!r}; {', '.join(endless)} has no constant bound, "
+            f"choose {APART!r}"] if endless and g.scratch == SHARED else []
 
 
 def _checked(program: Program, schedule: Schedule, target: Target, g: Group, s: Stage,

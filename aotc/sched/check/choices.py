@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import FIELDS, LOOPS, TEXTS, Legal, StageChoice, is_legal, show_legal
+from aotc.sched.rows.exchange import exchange_row
 from aotc.target.base import Target
 from aotc.target.kernel_rows import KernelRow, ProductRow
 
@@ -16,6 +17,11 @@ def _counts_registers(target: Target, row: KernelRow) -> bool:
     return target.vectors.registers > 0
 
 
+def _exchanges(target: Target, row: KernelRow) -> bool:
+    return row.category == "contraction" and target.lanes > 1 and (
+        exchange_row(target) is not None)
+
+
 # what a choice may need of its target and row (``needs`` of its field)
 FACTS: dict[str, Callable[[Target, KernelRow], bool]] = {
     "": lambda target, row: True,
@@ -25,6 +31,7 @@ FACTS: dict[str, Callable[[Target, KernelRow], bool]] = {
     "prefetches": lambda target, row: target.vectors.prefetches,
     "blocks": _is_blocked,
     "staging": lambda target, row: row.staging is not None,
+    "exchanges": _exchanges,
 }
 
 
@@ -57,6 +64,9 @@ def value_faults(row: KernelRow, choice: StageChoice) -> list[str]:
         if not is_legal(value, legal):
             takes = f"{row.name} takes" if name in own else "choose"
             faults.append(f"{name} {value!r}; {takes} {show_legal(legal)}")
+    if choice.order == "rows" and choice.transposed_rows:
+        faults.append(f"transposed_rows {choice.transposed_rows!r} in order 'rows', whose panels "
+                      "run inside the loop over rows; choose 0, or order 'columns'")
     return faults
 
 

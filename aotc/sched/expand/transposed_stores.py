@@ -1,13 +1,41 @@
 """Results of a contraction that lie across the lanes in memory: gathered, then transposed."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from aotc.ir.access import affine_stride
-from aotc.ir.expr import Axis, Binary, Const, minimum, substitute
-from aotc.ir.kernel.plan_stages import Contract
-from aotc.ir.simplify import simplify
-from aotc.ir.statements import OWN, Body, Box, Copy, Declare, If, Put, Update
+from aotc.ir.access import affine_stride, stride
+from aotc.ir.expr import Axis, Binary, Const, Expr, minimum, substitute
+from aotc.ir.kernel.plan_stages import Contract, Turned
+from aotc.ir.simplify import same, simplify
+from aotc.ir.statements import OWN, Body, Box, Copy, Declare, If, Put, Range, Update
 from aotc.sched.expand.tile_loops import TileLoops
+
+
+def lies_across(c: Contract) -> bool:
+    """True if results of a Contract may wait in scratch to be stored by transposed blocks: one
+    output of f32, lanes that do not lie side by side in it, rows that do."""
+    if c.micro.mr == 1 or c.slices or len(c.puts) != 1 or c.puts[0].value.dtype != "f32":
+        return False
+    at = c.puts[0].offset
+    step = stride(at, c.n.axis)
+    return step is not None and not same(step, Const(1)) and _side_by_side(c.m, at)
+
+
+def _side_by_side(ranges: Sequence[Range], offset: Expr) -> bool:
+    """True if neighbouring rows, counted through ``ranges``, are neighbours at ``offset``."""
+    step: Expr = Const(1)
+    for r in reversed(ranges):
+        count = simplify(r.hi - r.lo)
+        found = stride(offset, r.axis)
+        if count != Const(1) and (found is None or not same(found, step)):
+            return False
+        step = simplify(step * count)
+    return True
+
+
+def with_turned(c: Contract, scratch: str, rows: int) -> Contract:
+    """The Contract whose results wait in scratch of so many rows, at least: of whole tiles."""
+    return replace(c, turned=Turned(scratch, -(-rows // c.micro.mr) * c.micro.mr))
 
 
 def turned_loops(c: Contract, at: TileLoops) -> tuple[Contract, Body, Body]:
@@ -30,4 +58,4 @@ def turned_loops(c: Contract, at: TileLoops) -> tuple[Contract, Body, Body]:
     return (gathered, (Declare(first, Const(0)),), (If(full, (copy, Update((first,), (done,)))),))
 
 
-__all__ = ["turned_loops"]
+__all__ = ["lies_across", "turned_loops", "with_turned"]

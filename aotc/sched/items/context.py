@@ -1,6 +1,6 @@
 """Where every buffer of one group lives, and the scratch reserved so far."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from aotc.errors import ScheduleError
@@ -24,7 +24,7 @@ from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import simplify
 from aotc.sched.model.boxes import Dims, Places
 from aotc.sched.model.stored_sizes import ALIGN
-from aotc.target.base import Target
+from aotc.target.base import Machine, Target
 
 
 @dataclass
@@ -78,14 +78,26 @@ class Context:
         if not isinstance(elements, int) and self.target.machine.managed:
             raise ScheduleError([f"group {self.group.name}: scratch {name} has no constant bound; "
                                  "tile the axis or store the tensor"])
-        while any(s.name == name for s in self.scratch):
-            name += "_"
-        machine = self.target.machine
-        memory = machine.near.name if machine.on_copies else ""
-        self.scratch.append(Scratch(name, dtype, elements, self.slab, memory, form))
-        size = elements * DTYPES[dtype].size
-        self.slab += (size + ALIGN - 1) // ALIGN * ALIGN
-        return name
+        made = scratch_behind(self.target.machine, self.scratch, self.slab, name, dtype, elements,
+                              form)
+        self.scratch.append(made)
+        self.slab = end_of(made)
+        return made.name
+
+
+def scratch_behind(machine: Machine, others: Collection[Scratch], slab: Size, name: str, dtype: str,
+                   elements: Size, form: ArrayForm | None = None) -> Scratch:
+    """A buffer of ``elements`` from byte ``slab`` on, with a name that no other has."""
+    while any(s.name == name for s in others):
+        name += "_"
+    memory = machine.near.name if machine.on_copies else ""
+    return Scratch(name, dtype, elements, slab, memory, form)
+
+
+def end_of(scratch: Scratch) -> Size:
+    """The byte from which on there may be other scratch."""
+    size = scratch.elements * DTYPES[scratch.dtype].size
+    return scratch.offset + (size + ALIGN - 1) // ALIGN * ALIGN
 
 
 def scratch_strides(dims: Dims, layout: LayoutJson | None) -> list[Expr]:
@@ -102,4 +114,4 @@ def scratch_order(layout: LayoutJson | None, rank: int) -> tuple[int, ...]:
     return order
 
 
-__all__ = ["Context", "scratch_order", "scratch_strides"]
+__all__ = ["Context", "end_of", "scratch_behind", "scratch_order", "scratch_strides"]

@@ -1,19 +1,20 @@
 """A group opened: its stages, the box of each in a work item, and the places of what they hand each
 other."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from aotc.ir.dtypes import DTYPES
 from aotc.ir.kernel.plan_stages import Bindings
 from aotc.ir.program import Program
-from aotc.ir.schedule import Group, Schedule
+from aotc.ir.schedule import APART, REGISTER, SHARED, Group, Schedule
 from aotc.sched.items.context import Context
-from aotc.sched.memory.scratch import elements
+from aotc.sched.memory.scratch import elements, rounded
 from aotc.sched.model.box_end_names import name_bounds
 from aotc.sched.model.boxes import Box, Tile, tile_anchor
 from aotc.sched.model.slide import Boxes, step_boxes
 from aotc.sched.model.stages import Stage, group_stages
-from aotc.sched.model.tilegraph import best_fit, best_fit_places
+from aotc.sched.model.tilegraph import Life, best_fit, best_fit_places
 from aotc.target.base import Target
 
 
@@ -31,8 +32,9 @@ class Opened:
 
 
 def opened(program: Program, schedule: Schedule, target: Target, group: Group) -> Opened:
-    """A group of computes, about to be lowered.  ScheduleError where its boxes cannot be formed or
-    scratch that is no cache has no bound."""
+    """A group of computes, about to be lowered, its scratch as it says: one behind the other where
+    it says nothing.  ScheduleError where its boxes cannot be formed or scratch that is no cache has
+    no bound."""
     stages = tuple(group_stages(program, group))
     anchor = next(s for s in stages if group.anchor in s.computes)
     tile = tile_anchor(anchor, group)
@@ -40,29 +42,64 @@ def opened(program: Program, schedule: Schedule, target: Target, group: Group) -
     lets, boxes, local = name_bounds(program, stages, step.boxes, step.places)
     ctx = Context(program, schedule, target, group, local, [],
                   values=dict(tile.let + tile.step_let + step.lets + lets))
-    _place_scratch(ctx, stages, {k.buffer for found in step.kept.values() for k in found})
-    return Opened(ctx, stages, tile, step, lets, boxes)
-
-
-def _place_scratch(ctx: Context, stages: Sequence[Stage], kept: Collection[str]) -> None:
-    """Scratch buffers one behind the other; in places that are free by then, if that saves enough
-    to matter.  kept: buffers that hold something from one step to the next."""
     made = {o.buffer: i for i, s in enumerate(stages) for o in s.outputs}
     for b in sorted(ctx.local, key=made.__getitem__):
         ctx.add_local(b, elements(ctx.local[b]))
-    if not isinstance(ctx.slab, int):
-        return  # which of them share a place would depend on the extents
-    offsets = [s.offset for s in ctx.scratch if isinstance(s.offset, int)]
-    ends = [*offsets[1:], ctx.slab]
-    read = {n.buffer: i for i, s in enumerate(stages) for n in s.loads()}
-    sizes = [(end - at, *((0, len(stages)) if s.name in kept else
-                          (made[s.name], read[s.name])))
-             for s, at, end in zip(ctx.scratch, offsets, ends)]
-    end = best_fit(sizes)
-    if ctx.slab - end >= ctx.target.tuning.share_bytes:
-        ctx.scratch[:] = [replace(s, offset=at)
-                          for s, at in zip(ctx.scratch, best_fit_places(sizes))]
-        ctx.slab = end
+    at = Opened(ctx, stages, tile, step, lets, boxes)
+    if group.scratch == SHARED:
+        _share_places(at)
+    return at
 
 
-__all__ = ["Opened", "opened"]
+def opened_as_chosen(program: Program, schedule: Schedule, target: Target, group: Group) -> Opened:
+    """The same, for deciders: scratch of a group that says nothing as ``choose_places`` will."""
+    at = opened(program, schedule, target, group)
+    if not group.scratch and _usual_places(at) == SHARED:
+        _share_places(at)
+    return at
+
+
+def choose_places(program: Program, schedule: Schedule, target: Target, group: Group) -> Group:
+    """A group of computes that says where its scratch lies, if it has said nothing and sharing
+    places would save any.  ScheduleError as of ``opened``."""
+    inside = sum(level != REGISTER for level in group.connect.values())
+    if group.scratch or inside < 2:
+        return group
+    found = _usual_places(opened(program, schedule, target, group))
+    return replace(group, scratch=found) if found else group
+
+
+def _usual_places(at: Opened) -> str:
+    """Places of the scratch of a group that has just been opened: shared if that saves enough to
+    matter, "" if it saves nothing, or depends on extents."""
+    lives = _lives(at)
+    saved = sum(size for size, _, _ in lives) - best_fit(lives) if lives else 0
+    return "" if not saved else SHARED if saved >= at.ctx.target.tuning.share_bytes else APART
+
+
+def _share_places(at: Opened) -> None:
+    """Moves scratch of a group that has just been opened to places that are free by then."""
+    ctx, lives = at.ctx, _lives(at)
+    assert lives is not None, ctx.group.name  # ``check_group`` refuses scratch without a bound
+    ctx.scratch[:] = [replace(s, offset=place)
+                      for s, place in zip(ctx.scratch, best_fit_places(lives))]
+    ctx.slab = best_fit(lives)
+
+
+def _lives(at: Opened) -> list[Life] | None:
+    """(bytes, first, last stage that uses it) of all scratch of a group that has just been opened,
+    that is all the time where it holds something from one step to the next; None if some has no
+    constant bound."""
+    made = {o.buffer: i for i, s in enumerate(at.stages) for o in s.outputs}
+    read = {n.buffer: i for i, s in enumerate(at.stages) for n in s.loads()}
+    kept: Collection[str] = {k.buffer for found in at.step.kept.values() for k in found}
+    lives = []
+    for s in at.ctx.scratch:
+        if not isinstance(s.elements, int):
+            return None
+        ends = (0, len(at.stages)) if s.name in kept else (made[s.name], read[s.name])
+        lives.append((rounded(s.elements * DTYPES[s.dtype].size), *ends))
+    return lives
+
+
+__all__ = ["Opened", "choose_places", "opened", "opened_as_chosen"]

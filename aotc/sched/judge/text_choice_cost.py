@@ -10,12 +10,10 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched.cost.block_cost import order_cost, product_step
 from aotc.sched.cost.step_cost import multiply_adds, reread_cost, unroll_cost
-from aotc.sched.lowering.group_to_stages import staged
-from aotc.sched.lowering.lower import written_kernel
 from aotc.sched.lowering.operand_ways import Way
 from aotc.sched.model.size import estimate
 from aotc.sched.text_choices.block_writing import team_cost, way_cost
-from aotc.sched.text_choices.choose_writing import group_writing
+from aotc.sched.text_choices.choose_writing import chosen_kernel
 from aotc.target.base import Target
 
 
@@ -26,17 +24,11 @@ def written_seconds(program: Program, target: Target, group: Group,
     that the cost has no term for count nothing."""
     if not any(c.text.said for c in group.choices.values()):
         return 0.0
-    said, usual = (_written(program, target, g, layouts) for g in (group, group.bare))
+    schedule = Schedule(target.name, (group,), dict(layouts))
+    said, usual = (chosen_kernel(program, schedule, target, g) for g in (group, group.bare))
     if [s.writing for s in _open(said)] == [s.writing for s in _open(usual)]:
         return 0.0
     return _seconds(said, target) - _seconds(usual, target)
-
-
-def _written(program: Program, target: Target, group: Group,
-             layouts: Mapping[str, LayoutJson]) -> LoweredKernel:
-    """The group as a kernel, with the choices of deciders where it has none."""
-    found = staged(program, Schedule(target.name, (group,), dict(layouts)), target, group)
-    return written_kernel(program, target, group_writing(program, group, target, found), found)
 
 
 def _open(kernel: LoweredKernel) -> list[Contract | Nest]:
@@ -46,7 +38,7 @@ def _open(kernel: LoweredKernel) -> list[Contract | Nest]:
 
 def saying(group: Group, other: Group) -> Group:
     """A group with the choices of how statements are written that another one of its stages has."""
-    return replace(group, threads=other.threads, choices={
+    return replace(group, threads=other.threads, scratch=other.scratch, choices={
         s: c.with_said(other.choice(s).text.said) for s, c in group.choices.items()})
 
 

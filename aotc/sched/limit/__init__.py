@@ -2,6 +2,6 @@
 
 On the top storey: it takes groups as ``decide`` makes them and computes some again.
 
-Imports of ``sched``: model, memory, cost, precision, lowering, text_choices, choose, judge,
-candidates, decide.
+Imports of ``sched``: model, memory, cost, precision, text_choices, choose, judge, candidates,
+decide.
 """

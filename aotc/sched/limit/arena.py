@@ -14,10 +14,10 @@ from aotc.ir.plan import Plan
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import upper
-from aotc.sched.lowering.group_to_stages import staged
 from aotc.sched.memory.allocate import slot_sizes
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.stored_sizes import ALIGN
+from aotc.sched.text_choices.choose_writing import chosen_kernel
 from aotc.target.base import Target
 
 LARGE = 1 << 30  # bytes of arena that a user should know of
@@ -64,7 +64,7 @@ def arena_need(program: Program, schedule: Schedule, target: Target) -> tuple[in
         if not group_stages(program, g):  # a library kernel has no scratch
             slabs.append(0)
             continue
-        slab = staged(program, schedule, target, g).kernel.slab_bytes
+        slab = chosen_kernel(program, schedule, target, g).slab_bytes
         if not isinstance(slab, int):
             raise LimitError(["arena limit: scratch has no bound; give every dynamic dimension "
                               "a range (--dim NAME=LO..HI)"])

@@ -29,11 +29,13 @@ from aotc.target.kernel_rows import KernelRow, NestRow, ProductRow
 @dataclass(frozen=True)
 class Staged:
     """``kernel``: without a name, and without what threads of a work item share; ``owners``: of its
-    stages, the stages of the group that they are of; ``end``: bytes of scratch with what stages
-    pack."""
+    stages, the stages of the group that they are of; ``packed``: (number of the kernel's buffers of
+    scratch up to what each of them packs, bytes where that ends); ``end``: bytes of scratch with
+    what all of them pack."""
 
     kernel: LoweredKernel
     owners: tuple[str, ...]
+    packed: tuple[tuple[int, Size], ...]
     end: Size
 
 
@@ -53,21 +55,18 @@ def _key(program: Program, schedule: Schedule, target: Target, group: Group) -> 
     """All that ``staged`` looks at, beside the Program."""
     buffers = dict.fromkeys(b for c in group.computes for s in (program.producer[c],)
                             for b in (*s.inputs, *s.outs))
-    return target, replace(_ordered(group), why=""), tuple(
+    return target, replace(_unwritten(group), why=""), tuple(
         (b, schedule.layouts[b]) for b in buffers if b in schedule.layouts)
 
 
-def _ordered(group: Group) -> Group:
-    """The group without choices of how statements are written, but for an order in which panels do
-    not run inside the loop over rows by themselves: results that lie across the lanes are gathered
-    otherwise then."""
-    return group.saying(lambda c: replace(c.bare, order="rows") if c.order == "rows" and not (
-        c.a == "packed" and c.b != "packed") else c.bare)
+def _unwritten(group: Group) -> Group:
+    """The group without choices of how statements are written."""
+    return group.saying(lambda c: c.bare)
 
 
 def staged(program: Program, schedule: Schedule, target: Target, group: Group) -> Staged:
     """The stages of a group of computes.  ScheduleError where its boxes cannot be formed."""
-    group = _ordered(group)
+    group = _unwritten(group)
     at = opened(program, schedule, target, group)
     ctx, stages, tile, step = at.ctx, at.stages, at.tile, at.step
     copies = place_copies(at)
@@ -92,19 +91,22 @@ def staged(program: Program, schedule: Schedule, target: Target, group: Group) -
              plain_part(stages, group.rows, target)),
         steps, Block(group.threads) if group.threads else None)
     kernel = copies.told(kernel, at, found.starts)
-    return Staged(with_ends(kernel) if kernel.threads else kernel, tuple(found.owners), found.end)
+    return Staged(with_ends(kernel) if kernel.threads else kernel, tuple(found.owners),
+                  tuple(found.packed), found.end)
 
 
 @dataclass
 class _Lowered:
     """Stages of the kernel in order: ``owners`` and ``says`` of each, ``starts``: where those of
-    each stage of the group begin; ``end``: bytes of scratch with what they pack."""
+    each stage of the group begin; ``end``: bytes of scratch with what they pack; ``packed``: of
+    each, as of ``Staged``."""
 
     end: Size
     stages: list[PlanStage] = field(default_factory=list)
     owners: list[str] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     says: list[tuple[str, ...]] = field(default_factory=list)
+    packed: list[tuple[int, Size]] = field(default_factory=list)
 
     def add(self, stages: Iterable[PlanStage], owner: str) -> None:
         for s in stages:
@@ -127,6 +129,7 @@ def _in_order(at: Opened) -> _Lowered:
         first = len(out.stages)
         out.add(_on_row(ctx, s, row, box), s.name)
         out.says[first:first + 1] = [lines[s.name]]
+        out.packed += [(len(ctx.scratch), ctx.slab)] * (len(out.stages) - len(out.packed))
         out.end = most([out.end, ctx.slab])
     return out
 

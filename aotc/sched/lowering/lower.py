@@ -21,6 +21,7 @@ from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.lowering.lower_call import lower_call
 from aotc.sched.lowering.lower_region import Bodies, region_buffers
 from aotc.sched.lowering.threads import shared_by_threads, with_barriers
+from aotc.sched.lowering.transposed_results import with_transposed_results
 from aotc.sched.memory.allocate import slot_sizes
 from aotc.sched.model.sparse_tables import sparse_constants
 from aotc.sched.model.stages import find_call
@@ -127,11 +128,12 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
 
 def written_kernel(program: Program, target: Target, group: Group, found: Staged) -> LoweredKernel:
     """The kernel of a staged group, each stage with the choices of how it is written."""
-    kernel = found.kernel
     stages = tuple(replace(s, writing=group.choice(owner).text)
                    if isinstance(s, (Contract, Nest)) else s
-                   for s, owner in zip(kernel.stages, found.owners, strict=True))
-    kernel = shared_by_threads(replace(kernel, stages=stages), target, lined(program, kernel))
+                   for s, owner in zip(found.kernel.stages, found.owners, strict=True))
+    found = with_transposed_results(replace(found, kernel=replace(
+        found.kernel, stages=stages)), group, target)
+    kernel = shared_by_threads(found.kernel, target, lined(program, found.kernel))
     _check_scratch(target, group, kernel, found.end)
     return kernel
 

@@ -14,7 +14,6 @@ from aotc.sched.accelerator.kernels import sum_elements, tap_step, unit_rows
 from aotc.sched.items.context import Context
 from aotc.sched.lowering.lower_nest import collapse
 from aotc.sched.lowering.partial_sums import part_of
-from aotc.sched.lowering.transposed_results import turned
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.stages import Stage, factors_for
 from aotc.sched.rows.panels import panel_base
@@ -39,9 +38,9 @@ def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Con
     m, a, puts = collapse_rows(m, a, puts)
     micro = MicroKernel(row.name, row.template, row.tile.mr, row.tile.nv, ctx.target.lanes,
                         _stored_dtypes(f, a, b, row), part_of(row, f.k), unit=row.unit)
-    return turned(ctx, sliced(ctx, stage, k, with_whole(ctx, without_single(Contract(
+    return sliced(ctx, stage, k, with_whole(ctx, without_single(Contract(
         micro, outer, tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
-        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, writing=choice.text))), f.m))
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, writing=choice.text))), f.m)
 
 
 def _stored_dtypes(f: Factors, a: Operand, b: Operand, row: ProductRow) -> Dtypes:

@@ -1,51 +1,54 @@
 """Contractions whose results lie across the lanes in memory (channels of an image that is stored
-channel by channel): rows are gathered in scratch and stored by transposed blocks.
+channel by channel): scratch for rows of them, which is stored by transposed blocks.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from aotc.ir.access import stride
-from aotc.ir.expr import Const, Expr
-from aotc.ir.kernel.plan_stages import Contract, Turned
-from aotc.ir.simplify import same, simplify
-from aotc.ir.statements import Range
-from aotc.sched.items.context import Context
-from aotc.sched.rows.exchange import exchange_row
+from aotc.ir.kernel.plan_kernels import LoweredKernel, most
+from aotc.ir.kernel.plan_stages import Contract
+from aotc.ir.kernel.plan_stages import Stage as PlanStage
+from aotc.ir.schedule import Group
+from aotc.sched.check.choices import choices_of
+from aotc.sched.expand.expansion import chosen
+from aotc.sched.expand.transposed_stores import lies_across, with_turned
+from aotc.sched.items.context import end_of, scratch_behind
+from aotc.sched.lowering.group_to_stages import Staged
+from aotc.target.base import Target
 
 
-def turned(ctx: Context, contract: Contract) -> Contract:
-    """The Contract with scratch for its results where that pays: one output of f32, lanes that do
-    not lie side by side in it, rows that do; not in memory that has no room for it."""
-    if exchange_row(ctx.target) is None or ctx.target.lanes == 1 or contract.micro.mr == 1 or (
-            contract.slices):
-        return contract
-    if contract.writing.order == "rows" or (
-            contract.a.mode == "packed" and contract.b.mode != "packed"):
-        return contract  # its panels run inside the loop over rows
-    if len(contract.puts) != 1 or contract.puts[0].value.dtype != "f32":
-        return contract
-    at = contract.puts[0].offset
-    step = stride(at, contract.n.axis)
-    if step is None or same(step, Const(1)) or not _side_by_side(contract.m, at):
-        return contract
-    machine = ctx.target.machine
-    rows = -(-machine.tuning.turned_rows // contract.micro.mr) * contract.micro.mr
-    size = rows * contract.micro.nr
-    if machine.managed and isinstance(ctx.slab, int) and (
-            ctx.slab + 4 * size > machine.near.capacity):
-        return contract
-    name = ctx.add_scratch("turned", "f32", size)
-    return replace(contract, turned=Turned(name, rows))
+def may_transpose(stage: PlanStage, group: Group, owner: str, target: Target) -> bool:
+    """True if results of a stage of the kernel, which is of the group's ``owner``, may wait in
+    scratch to be stored by transposed blocks."""
+    return isinstance(stage, Contract) and lies_across(stage) and (
+        "transposed_rows" in choices_of(target, group, owner))
 
 
-def _side_by_side(ranges: Sequence[Range], offset: Expr) -> bool:
-    """True if neighbouring rows, counted through ``ranges``, are neighbours at ``offset``."""
-    step: Expr = Const(1)
-    for r in reversed(ranges):
-        count = simplify(r.hi - r.lo)
-        found = stride(offset, r.axis)
-        if count != Const(1) and (found is None or not same(found, step)):
-            return False
-        step = simplify(step * count)
-    return True
+def with_transposed_results(found: Staged, group: Group, target: Target) -> Staged:
+    """A staged group whose stages have their choices, with scratch for results that wait there."""
+    kernel, end, added = found.kernel, found.end, 0
+    scratch, stages = list(kernel.scratch), []
+    for s, owner, (count, slab) in zip(kernel.stages, found.owners, found.packed, strict=True):
+        rows = _rows(s, group, owner, target, kernel)
+        if rows and isinstance(s, Contract):
+            s = with_turned(s, "turned", rows)
+            assert s.turned is not None
+            size = s.turned.rows * s.micro.nr
+            made = scratch_behind(target.machine, scratch, slab, "turned", "f32", size)
+            scratch.insert(count + added, made)
+            end, added = most([end, end_of(made)]), added + 1
+            s = replace(s, turned=replace(s.turned, scratch=made.name))
+        stages.append(s)
+    return replace(found, kernel=replace(kernel, scratch=tuple(scratch), stages=tuple(stages)),
+                   end=end)
+
+
+def _rows(stage: PlanStage, group: Group, owner: str, target: Target, kernel: LoweredKernel) -> int:
+    """Rows of a stage that wait in scratch at least; none where panels run inside its rows."""
+    if not isinstance(stage, Contract) or not may_transpose(stage, group, owner, target):
+        return 0
+    where = f"kernel {kernel.about.title}"
+    return 0 if chosen(stage, "order", where) == "rows" else int(
+        chosen(stage, "transposed_rows", where))
+
+
+__all__ = ["may_transpose", "with_transposed_results"]

@@ -35,7 +35,7 @@ def merged(program: Program, source: Group, sink: Group, level: str) -> Group:
     between = {b for c in sink.computes for b in program.producer[c].inputs if b in made}
     connect = source.connect | sink.connect | dict.fromkeys(sorted(between), level)
     return replace(sink, computes=computes, outputs=stored_outputs(program, computes),
-                   connect=connect, choices=sink.slices, run={}, balance={})
+                   connect=connect, choices=sink.slices, run={}, balance={}, scratch="")
 
 
 def stored_outputs(program: Program, computes: Sequence[str]) -> tuple[str, ...]:

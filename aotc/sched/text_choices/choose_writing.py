@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from aotc.errors import ScheduleError
-from aotc.ir.kernel.plan_kernels import LoweredKernel
+from aotc.ir.kernel.plan_kernels import LoweredKernel, Size
 from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import Group, Schedule
@@ -17,12 +17,15 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check.check_group import check_group
 from aotc.sched.common_groups import CommonGroup, common_groups
 from aotc.sched.expand.expand_stages import expansion_of
+from aotc.sched.expand.transposed_stores import with_turned
+from aotc.sched.items.group_context import choose_places
 from aotc.sched.lowering.group_to_stages import Staged, kept_stages, staged
 from aotc.sched.lowering.lower import lined, written_kernel
+from aotc.sched.lowering.transposed_results import may_transpose
 from aotc.sched.model.stages import find_call, group_stages
 from aotc.sched.shape_variants import Part, parts
 from aotc.sched.text_choices.block_writing import shared_fold, shared_product
-from aotc.sched.text_choices.own_writing import own_fold, own_product
+from aotc.sched.text_choices.own_writing import own_fold, own_product, usual_order
 from aotc.target.base import Target
 
 
@@ -60,6 +63,7 @@ def _for_all_calls(common: CommonGroup, target: Target) -> Group | None:
     try:
         if check_group(program, common.schedule, target, group):
             return None
+        group = choose_places(program, common.schedule, target, group)
         found = kept_stages(program, common.schedule, target, group)
         group = group_writing(program, group, target, found)
         written_kernel(program, target, group, found)
@@ -71,8 +75,14 @@ def _for_all_calls(common: CommonGroup, target: Target) -> Group | None:
 def _written(program: Program, schedule: Schedule, target: Target) -> Schedule:
     program = apply_rewrites(program, schedule.rewrites)
     regions = {s.name: s for s in program.steps if isinstance(s, (Loop, Branch))}
-    groups = tuple(g if find_call(program, g) is not None else group_writing(
-        program, g, target, kept_stages(program, schedule, target, g)) for g in schedule.groups)
+
+    def written(group: Group) -> Group:
+        if find_call(program, group) is not None:
+            return group
+        group = choose_places(program, schedule, target, group)
+        return group_writing(program, group, target, kept_stages(program, schedule, target, group))
+
+    groups = tuple(map(written, schedule.groups))
     return replace(schedule, groups=groups, regions={
         name: tuple(_written(b, s, target) for b, s in zip(regions[name].bodies, bodies))
         for name, bodies in schedule.regions.items()})
@@ -83,12 +93,35 @@ def group_writing(program: Program, group: Group, target: Target, found: Staged)
     choices = dict(group.choices)
     for name in dict.fromkeys(found.owners):
         said = group.choice(name).text
-        stages = [replace(s, writing=said) for s, owner in zip(found.kernel.stages, found.owners)
-                  if owner == name and isinstance(s, (Contract, Nest))]
-        chosen = _stage_writing(stages, found.kernel, target, lined(program, found.kernel))
+        stages: list[Contract | Nest] = []
+        chosen: dict[str, int | str] = {}
+        for s, owner, (_, slab) in zip(found.kernel.stages, found.owners, found.packed):
+            if owner != name or not isinstance(s, (Contract, Nest)):
+                continue
+            s = replace(s, writing=said)
+            if isinstance(s, Contract) and may_transpose(s, group, name, target):
+                rows = _transposed_rows(s, target, slab)
+                chosen |= {} if rows is None else {"transposed_rows": rows}
+                s = with_turned(s, "turned", rows) if rows else s
+            stages.append(s)
+        chosen |= _stage_writing(stages, found.kernel, target, lined(program, found.kernel))
         if chosen := {k: v for k, v in chosen.items() if k not in said.said}:
             choices[name] = group.choice(name).with_said(chosen)
     return replace(group, choices=choices)
+
+
+def _transposed_rows(c: Contract, target: Target, slab: Size) -> int | None:
+    """Rows of a product's results, which lie across the lanes, that wait in scratch behind ``slab``
+    bytes; 0 in memory that has no room for them, None where panels run inside its rows."""
+    said, machine = c.writing, target.machine
+    if (said.order or usual_order(c)) == "rows" or said.transposed_rows is not None:
+        return None if said.order == "rows" else said.transposed_rows
+    rows = target.tuning.turned_rows
+    turned = with_turned(c, "turned", rows).turned
+    assert turned is not None
+    full = machine.managed and isinstance(slab, int) and (
+        slab + 4 * turned.rows * c.micro.nr > machine.near.capacity)
+    return 0 if full else rows
 
 
 def _stage_writing(stages: list[Contract | Nest], kernel: LoweredKernel, target: Target,
@@ -113,8 +146,10 @@ def only_said(program: Program, schedule: Schedule, target: Target) -> Schedule:
         if find_call(program, group) is not None:
             return group
         found = kept_stages(program, schedule, target, group)
-        usual = group_writing(program, group.bare, target, found)
-        less = replace(group, choices={
+        usual = group_writing(program, choose_places(
+            program, schedule, target, group.bare), target, found)
+        scratch = "" if group.scratch == usual.scratch else group.scratch
+        less = replace(group, scratch=scratch, choices={
             s: c.bare.with_said({k: v for k, v in c.text.said.items()
                                  if v != usual.choice(s).said.get(k, v)})
             for s, c in group.choices.items()})
@@ -125,16 +160,24 @@ def only_said(program: Program, schedule: Schedule, target: Target) -> Schedule:
     return replace(schedule, groups=tuple(map(said, schedule.groups)))
 
 
+def chosen_kernel(program: Program, schedule: Schedule, target: Target,
+                  group: Group) -> LoweredKernel:
+    """The kernel of a group of computes, with the choices of deciders where it has none of its own.
+    ScheduleError as of ``lower_group``."""
+    group = choose_places(program, schedule, target, group)
+    found = staged(program, schedule, target, group)
+    return written_kernel(program, target, group_writing(program, group, target, found), found)
+
+
 def kernel_faults(program: Program, schedule: Schedule, target: Target, group: Group) -> list[str]:
     """Faults of ``check_group``, and where scratch is no cache, if it does not fit its memory."""
     faults = check_group(program, schedule, target, group)
     if not faults and target.machine.managed and group_stages(program, group):
         try:
-            found = staged(program, schedule, target, group)
-            written_kernel(program, target, group_writing(program, group, target, found), found)
+            chosen_kernel(program, schedule, target, group)
         except ScheduleError as err:
             return err.faults
     return faults
 
 
-__all__ = ["choose_writing", "group_writing", "kernel_faults", "only_said"]
+__all__ = ["choose_writing", "chosen_kernel", "group_writing", "kernel_faults", "only_said"]

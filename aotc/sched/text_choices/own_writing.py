@@ -42,7 +42,7 @@ def own_product(c: Contract, alone: bool, expansion: Expansion, tuning: Tuning) 
     stand apart: compilers keep what those use again and again (constants of an exponential) in
     registers, too, and then spill sums in the loop over k.  Eight stages of mobilevit_s in one
     function took 1.2 times as long."""
-    found: Found = {"order": "rows" if c.a.mode == "packed" and c.b.mode not in MADE else "columns"}
+    found: Found = {"order": usual_order(c)}
     if not alone:
         found["apart"] = int(bool(c.slices) or _uses_registers(c, expansion, tuning))
     if c.micro.narrow:
@@ -64,6 +64,12 @@ def own_product(c: Contract, alone: bool, expansion: Expansion, tuning: Tuning) 
     if packs_lanes(c) and not expansion.vectors.fixed:
         found["registers"] = expansion.vectors.groups[0]
     return found
+
+
+def usual_order(c: Contract) -> str:
+    """Which loop of a product is the outermost, unless results shall wait for whole rows."""
+    inside = c.a.mode == "packed" and c.b.mode not in MADE and not c.writing.transposed_rows
+    return "rows" if inside else "columns"
 
 
 def _uses_registers(c: Contract, expansion: Expansion, tuning: Tuning) -> bool:
@@ -174,4 +180,4 @@ def _lines_ahead(nest: Nest, expansion: Expansion) -> list[int]:
     return [] if found is None else [found[2]]
 
 
-__all__ = ["own_fold", "own_product"]
+__all__ = ["own_fold", "own_product", "usual_order"]

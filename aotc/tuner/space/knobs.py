@@ -16,7 +16,7 @@ from typing import Any
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import is_unit, layout_from_json, offset_of
-from aotc.ir.expr import Axis, Const, Load, depends_on_data
+from aotc.ir.expr import Axis, Const, Expr, Load, Shape, depends_on_data
 from aotc.ir.layout import Layout, LayoutJson
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import Group, Schedule
@@ -38,10 +38,14 @@ from aotc.tuner.space.trial import Candidate, Values
 
 RUNGS = 9  # extents of a tile that are tried along one axis
 SHORTEST = 4  # an axis below this is not worth lanes
-# what a stage does for another value of a choice to be worth trying (``where`` of its field)
-WHERE: dict[str, Callable[[Stage], bool]] = {
-    "": lambda s: True,
-    "lookups": lambda s: any(depends_on_data(i) for n in s.loads() for i in n.index)}
+Place = Callable[[str, Shape], Expr]  # (buffer, index) -> where that element lies
+# what a stage does, whose lanes run along an axis, for another value of a choice to be worth trying
+# (``where`` of its field)
+WHERE: dict[str, Callable[[Stage, str, Place], bool]] = {
+    "": lambda s, lanes, at: True,
+    "lookups": lambda s, lanes, at: any(depends_on_data(i) for n in s.loads() for i in n.index),
+    "across": lambda s, lanes, at: not any(is_unit(at(o.buffer, o.index), a)
+                                           for o in s.outputs for a in s.axes if a.name == lanes)}
 BY_RULE = ""  # the value of a choice of writing that a Schedule leaves out
 
 
@@ -180,7 +184,8 @@ class Space:
         """Of choices of how statements are written, where those mean something."""
         said = g.choice(s.name).said
         for key in choices_of(self.target, g, s.name):
-            if key not in TEXTS or not WHERE[FIELDS[key].metadata["where"]](s):
+            if key not in TEXTS or not WHERE[FIELDS[key].metadata["where"]](
+                    s, g.choice(s.name).lanes, self._place):
                 continue
             base = said.get(key, BY_RULE)
             yield Knob(f"{at}.{key}", tuple(dict.fromkeys((BY_RULE, *_written(key), base))), base)
@@ -189,8 +194,12 @@ class Space:
         """True if some access walks memory element by element along the axis."""
         places = [(n.buffer, n.index) for n in s.loads()] + [
             (o.buffer, o.index) for o in s.outputs]
-        return any(is_unit(offset_of(index, self.form.program.shape(b), layout_from_json(
-            self.form.layouts.get(b))), axis) for b, index in places)
+        return any(is_unit(self._place(b, index), axis) for b, index in places)
+
+    def _place(self, buffer: str, index: Shape) -> Expr:
+        """Where an element lies, of a buffer that is stored."""
+        return offset_of(index, self.form.program.shape(buffer), layout_from_json(
+            self.form.layouts.get(buffer)))
 
     def _steps(self, i: int, g: Group, anchor: Stage) -> dict[str, int]:
         """{axis: unit its tiles are multiples of}."""

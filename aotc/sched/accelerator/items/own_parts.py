@@ -24,7 +24,7 @@ from aotc.ir.simplify import same, simplify, upper
 from aotc.ir.statements import STEP, TILE
 from aotc.sched.accelerator.clock.item_events import Named
 from aotc.sched.accelerator.items.item_boxes import Copied, item_boxes
-from aotc.sched.items.group_context import Opened, opened
+from aotc.sched.items.group_context import Opened, opened_as_chosen
 from aotc.sched.model.stages import group_stages
 from aotc.target.base import Machine, Target
 
@@ -175,7 +175,7 @@ def opened_touch(program: Program, schedule: Schedule, target: Target,
     if not group_stages(program, g):
         return None
     try:
-        return touched_by(opened(program, schedule, target, g))
+        return touched_by(opened_as_chosen(program, schedule, target, g))
     except ScheduleError:
         return None  # ``check_schedule`` lists why
 

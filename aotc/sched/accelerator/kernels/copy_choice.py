@@ -13,7 +13,7 @@ from aotc.ir.stage_choice import StageChoice
 from aotc.sched.accelerator.items.item_boxes import item_boxes
 from aotc.sched.accelerator.items.unit_operands import unit_needs
 from aotc.sched.cost.group_cost import Cost
-from aotc.sched.items.group_context import opened
+from aotc.sched.items.group_context import opened_as_chosen
 from aotc.sched.memory.scratch import rounded
 from aotc.sched.model.group_model import group_model
 from aotc.sched.model.group_numbers import GroupModel, Widths
@@ -36,7 +36,7 @@ def _chosen(program: Program, target: Target, group: Group, schedule: Schedule) 
     if not stages:
         return group  # a library call or a region
     try:
-        at = opened(program, schedule, target, group)
+        at = opened_as_chosen(program, schedule, target, group)
     except ScheduleError:
         return group  # ``check_schedule`` lists why
     machine = target.machine

@@ -2,8 +2,8 @@
 
 Deciders on a Schedule's kernels; groups from the instances of ``instances``.
 
-Imports of ``sched``: model, memory, cost, items, check, lowering, choose, judge, accelerator.items,
-accelerator.kernels, accelerator.instances.
+Imports of ``sched``: model, memory, cost, items, check, text_choices, choose, judge,
+accelerator.items, accelerator.kernels, accelerator.instances.
 """
 
 from aotc.sched.accelerator.places.choose_places import places

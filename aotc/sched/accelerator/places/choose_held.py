@@ -18,11 +18,11 @@ from aotc.sched.accelerator.kernels.scratchpad_tile import fitted_tile
 from aotc.sched.accelerator.kernels.store_faults import home_faults
 from aotc.sched.accelerator.places.item_seconds import group_seconds
 from aotc.sched.check.check_group import check_group
-from aotc.sched.lowering.group_to_stages import staged
 from aotc.sched.memory.allocate import liveness
 from aotc.sched.model.group_model import group_model
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.stored_sizes import part_bytes
+from aotc.sched.text_choices.choose_writing import chosen_kernel
 from aotc.target.base import Machine, Target
 
 Cut = dict[int, int]  # dimension of a tensor -> indices that a part has of it
@@ -158,7 +158,7 @@ def _clear(program: Program, schedule: Schedule, target: Target, i: int) -> bool
     if not group_stages(program, g):
         return True
     try:
-        size = staged(program, schedule, target, g).kernel.slab_bytes
+        size = chosen_kernel(program, schedule, target, g).slab_bytes
     except ScheduleError:
         return False
     return isinstance(size, int) and size <= low
