@@ -11,7 +11,7 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS, Schedule, When
 from aotc.options import AUTO, ERROR, Options, asked_precision, measures
 from aotc.passes.fold import float_weights, fold_constants, part_constants
-from aotc.passes.regions import everywhere
+from aotc.passes.regions import apply_in_bodies
 from aotc.samples import measuring_feeds, read_feeds
 from aotc.sched import decide, decide_within, parse_limit
 from aotc.sched.dynamic.choose import Ranges, decide_ranges
@@ -32,7 +32,7 @@ def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequen
     dimension; fixed: inputs held as constants, which a file of inputs may hold; apart: computes
     that are merged with no others."""
     if not measures(o.precision, o.error):
-        return *decided(program, target, o, ranges, apart=apart), None
+        return *decide_for_target(program, target, o, ranges, apart=apart), None
     given = None if o.inputs is None else read_feeds(o.inputs, fixed)
     levels = tuple(x for x in LEVELS if o.precision in (AUTO, x.precision) and (
         o.precision == AUTO or x.rows))
@@ -45,7 +45,7 @@ def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequen
         raise AotcError(f"precision {o.precision}: {err}") from None
     if o.variants is None and o.dim_samples is None:
         return choose_writing(program, schedule, target), None, narrowed
-    return *decided(program, target, o, ranges, None, narrowed.levels, apart), narrowed
+    return *decide_for_target(program, target, o, ranges, None, narrowed.levels, apart), narrowed
 
 
 def given_schedule(o: Options) -> Schedule | None:
@@ -77,13 +77,13 @@ def with_float_weights(program: Program, o: Options) -> Program:
     def stored(p: Program) -> Program:
         return part_constants(fold_constants(p, grown=float_weights(p) - kept))
     small = (o.optimize or (given.optimize if given else None)) == "size"
-    return program if small and not kept else everywhere(stored, program)
+    return program if small and not kept else apply_in_bodies(stored, program)
 
 
-def decided(program: Program, target: Target, o: Options, dims: Sequence[DimRange],
-            given: Sequence[When] | None = None,
-            levels: Levels | None = None,
-            apart: Collection[str] = ()) -> tuple[Schedule, Ranges | None]:
+def decide_for_target(program: Program, target: Target, o: Options, dims: Sequence[DimRange],
+                      given: Sequence[When] | None = None,
+                      levels: Levels | None = None,
+                      apart: Collection[str] = ()) -> tuple[Schedule, Ranges | None]:
     """The Schedule for one target under Options ``o``, with a variant for each of the ``given``
     boxes of extents (None: as the Options say), and why, if cost chose those; levels: of products
     that have one of their own, the same in all variants, which share weights; apart: computes that
@@ -95,8 +95,8 @@ def decided(program: Program, target: Target, o: Options, dims: Sequence[DimRang
 def _unwritten(program: Program, target: Target, o: Options, dims: Sequence[DimRange],
                given: Sequence[When] | None, levels: Levels | None,
                apart: Collection[str]) -> tuple[Schedule, Ranges | None]:
-    """``decided`` but for how statements are written.  Neither exact nor small code has use for
-    forms that trade roundings and memory for multiplications, unless they are asked for."""
+    """``decide_for_target`` but for how statements are written.  Neither exact nor small code has
+    use for forms that trade roundings and memory for multiplications, unless they are asked for."""
     plain = o.winograd == "auto" and (o.math == "exact" or o.optimize == "size")
     winograd, unfold = "off" if plain else o.winograd, o.optimize != "size"
     limit = parse_limit(o.arena)
@@ -122,4 +122,5 @@ def _unwritten(program: Program, target: Target, o: Options, dims: Sequence[DimR
     return with_variants(program, target, given, one), None
 
 
-__all__ = ["decide_as_asked", "decided", "given_schedule", "keeps_columns", "with_float_weights"]
+__all__ = ["decide_as_asked", "decide_for_target", "given_schedule", "keeps_columns",
+           "with_float_weights"]

@@ -36,11 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         raise  # the reader went away: nothing to report, see entry()
     except (AotcError, OSError, ValueError) as err:
-        progress_done()
+        clear_progress()
         print(f"aotc: error: {_clipped(str(err))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        progress_done()
+        clear_progress()
         print("aotc: interrupted", file=sys.stderr)
         return 130
 
@@ -64,23 +64,23 @@ def entry() -> NoReturn:
     sys.exit(code)
 
 
-def progress_line(text: str) -> None:
+def show_progress(text: str) -> None:
     """Show ``text`` in place on a terminal; nothing in a pipe."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def progress_done() -> None:
+def clear_progress() -> None:
     """Clear the progress line."""
-    progress_line("")
+    show_progress("")
 
 
 def _stage_progress(number: int, of: int, stage: str) -> None:
-    progress_line(f"[{number}/{of}] {stage}")
+    show_progress(f"[{number}/{of}] {stage}")
 
 
 def _file_progress(done: int, of: int, name: str) -> None:
-    progress_line(f"[{done}/{of}] cc {name}")
+    show_progress(f"[{done}/{of}] cc {name}")
 
 
 # ---------------------------------------------------------------- commands
@@ -92,7 +92,7 @@ def _compile(args: argparse.Namespace) -> None:
         args.usage("give the bundle's folder with -o DIR (or --stop-after STAGE)")
     given = {f.name: getattr(args, f.name) for f in fields(Options) if hasattr(args, f.name)}
     work = run_pipeline(Options(args.model, progress=_stage_progress, **given))
-    progress_done()
+    clear_progress()
     print_notes(work)
     took = sum(work.seconds.values())
     if work.path is None:
@@ -106,7 +106,7 @@ def _compile(args: argparse.Namespace) -> None:
 def _build(args: argparse.Namespace) -> None:
     from aotc.runtime.compile_bundle import build
     library = build(args.bundle, jobs=args.jobs, progress=_file_progress)
-    progress_done()
+    clear_progress()
     print(library)
 
 
@@ -122,7 +122,7 @@ def _run(args: argparse.Namespace) -> None:
         except (OSError, ValueError) as err:
             raise AotcError(f"run: input {name}: {path} is no .npy file: {err}") from None
     build(args.bundle, progress=_file_progress)
-    progress_done()
+    clear_progress()
     outputs = load(args.bundle, threads=args.threads).run(feeds, args.dim)
     for index, (name, array) in enumerate(outputs.items()):
         span = f"  min {array.min():.6g} max {array.max():.6g}" if array.size else ""
@@ -157,7 +157,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _report(line: str) -> None:
-    progress_done()
+    clear_progress()
     print(line)
 
 
@@ -168,12 +168,12 @@ def _bench(args: argparse.Namespace) -> None:
             args.usage("--profile looks into aotc's own kernels; leave out --compare")
         found = profile(args.model, args.threads, args.target, args.dims, args.seconds,
                         _stage_progress, _file_progress, **_decisions(args))
-        progress_done()
+        clear_progress()
         print("\n".join(profile_lines(found)))
         return
     rows = bench(args.model, args.threads, words_of(args.compare), args.target, args.dims,
                  args.seconds, _stage_progress, _file_progress, **_decisions(args))
-    progress_done()
+    clear_progress()
     width = max(len(r.name) for r in rows)
     for r in rows:
         if r.fault:
@@ -189,12 +189,12 @@ def _show(args: argparse.Namespace) -> None:
     if args.stage == "timeline":
         text = show_timeline(args.model, args.target, args.dims, args.picture, _stage_progress,
                              **_decisions(args))
-        progress_done()
+        clear_progress()
         print(text)
         return
     text = show_stage(args.model, args.stage, args.target, args.dims, args.json,
                       _stage_progress, **_decisions(args))
-    progress_done()
+    clear_progress()
     print(text)
 
 
@@ -208,8 +208,8 @@ def _check(args: argparse.Namespace) -> int:
 def _tune(args: argparse.Namespace) -> None:
     from aotc.api import tune
     found = tune(args.model, args.out, args.budget, args.target, args.dims, args.records, args.seed,
-                 args.threads, args.plot, progress_line, **_decisions(args))
-    progress_done()
+                 args.threads, args.plot, show_progress, **_decisions(args))
+    clear_progress()
     before, after, sites = found.correlation
     print(f"{args.out}: {found.untuned_ms:.3f} -> {found.tuned_ms:.3f} ms a call "
           f"({found.tuned_ms / found.untuned_ms:.3f}), {found.trials} candidates measured, "

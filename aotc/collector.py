@@ -12,7 +12,7 @@ _MMAP_THRESHOLD, _ALONE = -3, 1 << 20  # mallopt's number of what has pages of i
 
 
 @contextmanager
-def seldom_collected() -> Iterator[None]:
+def collect_seldom() -> Iterator[None]:
     """What stages make lives for long: looking through it again and again for rings of objects
     takes a seventh of their time and finds little."""
     before = gc.get_threshold()
@@ -33,7 +33,7 @@ def keep_apart(weights: int) -> None:
         allocation(_MMAP_THRESHOLD, _ALONE)
 
 
-def let_go(weights: int) -> None:
+def free_dropped(weights: int) -> None:
     """Free what was dropped of a model with so many bytes of weights, if they are many: rings of
     objects hold it until they are collected, and the C library keeps its pages, takes what is made
     next from elsewhere, until it is told to give them back."""

@@ -64,8 +64,8 @@ def faulty_items(where: str, items: Any, kind: type) -> list[str]:
             for k, v in pairs if not isinstance(v, kind)]
 
 
-def frozen(v: Any) -> Any:
+def freeze_json(v: Any) -> Any:
     """A JSON value with tuples for lists."""
     if isinstance(v, dict):
-        return {k: frozen(x) for k, x in v.items()}
-    return tuple(frozen(x) for x in v) if isinstance(v, list) else v
+        return {k: freeze_json(x) for k, x in v.items()}
+    return tuple(freeze_json(x) for x in v) if isinstance(v, list) else v

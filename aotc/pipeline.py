@@ -16,12 +16,12 @@ import numpy as np
 
 from aotc.as_asked import (
     decide_as_asked,
-    decided,
+    decide_for_target,
     given_schedule,
     keeps_columns,
     with_float_weights,
 )
-from aotc.collector import keep_apart, let_go, seldom_collected
+from aotc.collector import collect_seldom, free_dropped, keep_apart
 from aotc.emit.bundle.render import render_plans
 from aotc.emit.bundle.write import write_bundle, write_text
 from aotc.errors import AotcError, LimitError, ScheduleError, UnsupportedError
@@ -46,9 +46,9 @@ from aotc.passes.precision.half_weights import keep_halves
 from aotc.passes.precision.model_weight_groups import fold_but_groups, with_groups
 from aotc.passes.quantised.products import integer_products
 from aotc.passes.quantised.read import inline_dequantised
-from aotc.passes.regions import everywhere
+from aotc.passes.regions import apply_in_bodies
 from aotc.passes.requantise import requantise
-from aotc.passes.rewrites import rewritten
+from aotc.passes.rewrites import apply_schedule_rewrites
 from aotc.passes.round_before_view import round_before_views
 from aotc.passes.unshuffle_channels import unshuffle_channels
 from aotc.samples import record_samples
@@ -106,7 +106,7 @@ class Work:
     def as_rounded(self) -> Program:
         """The Program that rounds operands of products, and what is stored, as the Schedule's."""
         base = self.schedule.base
-        return rewritten(self.program, base) if rounds(base) else self.program
+        return apply_schedule_rewrites(self.program, base) if rounds(base) else self.program
 
     @property
     def plan(self) -> Plan:
@@ -128,7 +128,7 @@ Run = Callable[[Work], Work]
 
 
 @dataclass(frozen=True)
-class Stage:
+class CompilerStage:
     """``run`` makes the ``value``, a field of Work; ``faults`` lists what is wrong with it.
     ``first``: a part that runs before, in a call of its own: what it drops from the Work is gone
     by then."""
@@ -176,14 +176,14 @@ def _aliased(program: Program, work: Work) -> Program:
 
 def _integers(work: Work) -> Work:
     rows = multiplies_bytes(work.target)
-    return replace(work, program=everywhere(lambda p: integer_products(p, rows), work.program))
+    return replace(work, program=apply_in_bodies(lambda p: integer_products(p, rows), work.program))
 
 
 def _fold(work: Work) -> Work:
     columns = keeps_columns(work.options)
-    program = everywhere(lambda p: fold_but_groups(p, columns), work.program) if reads_groups(
-        work.target) else everywhere(fold_constants, work.program)
-    return replace(work, program=everywhere(hoist_products, program))
+    program = apply_in_bodies(lambda p: fold_but_groups(p, columns), work.program) if reads_groups(
+        work.target) else apply_in_bodies(fold_constants, work.program)
+    return replace(work, program=apply_in_bodies(hoist_products, program))
 
 
 def _inlined(program: Program, columns: bool) -> Program:
@@ -199,10 +199,10 @@ def _inlined(program: Program, columns: bool) -> Program:
 
 def _inline(work: Work) -> Work:
     columns = keeps_columns(work.options) and reads_groups(work.target)
-    program = everywhere(lambda p: _inlined(p, columns), work.program)
+    program = apply_in_bodies(lambda p: _inlined(p, columns), work.program)
     program = with_float_weights(program, work.options)
     if program.halves and work.target.halves:
-        program = everywhere(keep_halves, program)
+        program = apply_in_bodies(keep_halves, program)
     variants = serving(work.variants, program, asked_precision(work.options))
     return replace(work, program=program, variants=variants,
                    target=variants[0] if variants else work.target)
@@ -260,9 +260,9 @@ def _plan(work: Work) -> Work:
         math, optimize = work.schedule.math, work.schedule.optimize
         wanted = replace(work.options, math=math, optimize=optimize,
                          precision=work.options.precision or work.schedule.precision)
-        schedule, _ = decided(work.program, target, wanted, work.ranges,
-                              [v.when for v in work.schedule.variants],
-                              levels_of(work.schedule.rewrites), work.apart)
+        schedule, _ = decide_for_target(work.program, target, wanted, work.ranges,
+                                        [v.when for v in work.schedule.variants],
+                                        levels_of(work.schedule.rewrites), work.apart)
         schedule = replace(schedule, math=math, optimize=optimize)
         own = parts(work.program, schedule)
         _refuse(f"the schedule for {target.name} is malformed", _faults_of(own, target))
@@ -300,7 +300,7 @@ def _record(work: Work) -> Work:
             "settings": work.settings}
     recorded = {"info": info, "samples": record_samples(
         work.as_rounded, boxes=boxes(work.program, work.schedule))}
-    program = everywhere(lambda p: replace(p, consts={}), work.program)
+    program = apply_in_bodies(lambda p: replace(p, consts={}), work.program)
     return replace(work, recorded=recorded, program=program)
 
 
@@ -342,16 +342,16 @@ def _write(work: Work) -> Work:
 
 
 _ROWS = (
-    Stage("load", _load, "model"),
-    Stage("graph", _graph, "graph"),
-    Stage("program", _program, "program", _program_faults),
-    Stage("integers", _integers, "program", _program_faults),
-    Stage("fold", _fold, "program", _program_faults),
-    Stage("inline", _inline, "program", _program_faults),
-    Stage("schedule", _schedule, "schedule", _schedule_faults),
-    Stage("plan", _plan, "plans", _plan_faults),
-    Stage("bundle", _bundle, "bundle", first=_record),
-    Stage("write", _write, "path"),
+    CompilerStage("load", _load, "model"),
+    CompilerStage("graph", _graph, "graph"),
+    CompilerStage("program", _program, "program", _program_faults),
+    CompilerStage("integers", _integers, "program", _program_faults),
+    CompilerStage("fold", _fold, "program", _program_faults),
+    CompilerStage("inline", _inline, "program", _program_faults),
+    CompilerStage("schedule", _schedule, "schedule", _schedule_faults),
+    CompilerStage("plan", _plan, "plans", _plan_faults),
+    CompilerStage("bundle", _bundle, "bundle", first=_record),
+    CompilerStage("write", _write, "path"),
 )
 _DECIDES, _PROVES = "schedule", "plan"  # what the second refuses is decided again
 STAGES = tuple({row.name: row for row in _ROWS}[name] for name in STAGE_NAMES)
@@ -374,7 +374,7 @@ def run_pipeline(options: Options) -> Work:
         raise UnsupportedError(f"precision {options.precision}: target {target.name} has no "
                                f"products of such operands; leave it out, or choose a CPU target")
     work = Work(options, target.variants[0] if target.variants else target, target.variants)
-    with seldom_collected():
+    with collect_seldom():
         return _run_stages(work)
 
 
@@ -386,7 +386,7 @@ def _run_stages(work: Work) -> Work:
             options.progress(number, len(STAGES), stage.name)
         if stage.first is not None:
             settled = work = _bounded(work, stage.name, stage.first)
-            let_go(work.weight_bytes)
+            free_dropped(work.weight_bytes)
         try:
             work = _run_stage(work, stage, number)
         except Exception as err:
@@ -399,7 +399,7 @@ def _run_stages(work: Work) -> Work:
         if stage.name == "program":
             keep_apart(work.weight_bytes)
         if stage.name == "inline":  # the last of the passes, each of which made a Program
-            let_go(work.weight_bytes)
+            free_dropped(work.weight_bytes)
         if stage.name == options.stop_after:
             break
     return work
@@ -450,7 +450,7 @@ def _timed(work: Work, name: str, run: Run) -> Work:
     return replace(done, seconds=dict(work.seconds, **{name: took}))
 
 
-def _run_stage(work: Work, stage: Stage, number: int) -> Work:
+def _run_stage(work: Work, stage: CompilerStage, number: int) -> Work:
     done = _bounded(work, stage.name, stage.run)
     faults = list(stage.faults(done)) if stage.faults else []
     if faults and stage.name == "schedule" and work.options.schedule is not None:

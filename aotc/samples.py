@@ -33,8 +33,8 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.program import Branch, Compute, Loop, Program, Step, flops
-from aotc.ir.simplify import linear_in, simplify
-from aotc.oracle.eval_expr import Scope, index_value
+from aotc.ir.simplify import simplify, split_linear
+from aotc.oracle.eval_expr import EvalScope, index_value
 from aotc.oracle.evaluate import evaluate, infer_syms, input_arrays
 from aotc.passes.regions import all_steps
 
@@ -154,7 +154,7 @@ def _rounds_inside(loop: Loop) -> Expr | None:
     for s in all_steps(loop.body.steps):
         for n in walk(s.body) if isinstance(s, Compute) else ():
             if isinstance(n, Guarded) and n.op == "checked" and not loads(n.b):
-                parts = None if loads(n.a) else linear_in(n.a, loop.round)
+                parts = None if loads(n.a) else split_linear(n.a, loop.round)
                 if parts is not None and parts[0] == Const(1) and isinstance(parts[1], Const):
                     found.append(simplify(n.b - parts[1]))
     least = [e for e in found if isinstance(e, Const)]
@@ -290,7 +290,7 @@ def _chosen(program: Program, values: dict[str, int], lows: Syms,
 
 
 def _holds(cond: Expr, values: Syms) -> bool:
-    return bool(Scope({}, None, values).value(cond))
+    return bool(EvalScope({}, None, values).value(cond))
 
 
 def _agreeing(program: Program, cond: Expr, values: dict[str, int]) -> dict[str, int]:
@@ -308,7 +308,7 @@ def _agreeing(program: Program, cond: Expr, values: dict[str, int]) -> dict[str,
             values = moved if cond.op == "and" else values
         return values
     for s in program.syms if cond.op == "eq" else reversed(program.syms):
-        gap, after = (Scope({}, None, v).value(cond.a - cond.b)
+        gap, after = (EvalScope({}, None, v).value(cond.a - cond.b)
                       for v in (values, values | {s.name: values[s.name] + 1}))
         step = after - gap
         moved = values | {s.name: int(values[s.name] - gap // step)} if step else values

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from aotc.sched.accelerator.instances.cluster import Cluster, ComputeUnit
 from aotc.sched.accelerator.instances.decide_instances import decide_instances, decide_parts
-from aotc.sched.accelerator.instances.grouping import BY_COST, PAPER, Rules
-from aotc.sched.accelerator.instances.spill import Lifetime, spilled
+from aotc.sched.accelerator.instances.grouping import BY_COST, PAPER, MergeRules
+from aotc.sched.accelerator.instances.spill import Lifetime, spill_outputs
 from aotc.sched.accelerator.instances.steps import INPUTS, OUTPUTS, RESULTS, seconds, steps_of_plan
 from aotc.target.base import Machine, Memory
 from aotc.target.dsa import STCP920_DEVICE
@@ -77,7 +77,7 @@ def in_next_memory(graph, on: Cluster) -> dict[str, int]:
     for n in graph.computed:
         reads = tuple(at[c] for c in graph.consumers[n.name])
         lives.append(Lifetime(n.name, n.bytes, at[n.name], max((at[n.name], *reads)), reads, 1))
-    return dict(spilled(lives, [on.capacity(k) for k in range(3)]).level)
+    return dict(spill_outputs(lives, [on.capacity(k) for k in range(3)]).level)
 
 
 def fitted(graph, tvm: int, ours: int, result: float) -> Cluster:
@@ -139,7 +139,7 @@ def measured(c, folder: Path, on: Cluster) -> dict:
     flat = decide_parts(graph(c.ours), on, BY_COST, full.plan.subgraphs, ("breadth first",))
     near = layer_by_layer(tvm, on, in_next_memory(tvm, on))
     steps = steps_of_plan(best.plan, on)
-    paper = decide_instances(graph(c.ours), on, Rules(PAPER))
+    paper = decide_instances(graph(c.ours), on, MergeRules(PAPER))
     rates = {
         "layer by layer, outputs in DDR": clusters * c.tvm / seconds(layers, on),
         "outputs in LLB": clusters * c.tvm / seconds(near, on),

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 from aotc.sched.accelerator.instances.cluster import Cluster
 from aotc.sched.accelerator.instances.decide_instances import decide_instances
-from aotc.sched.accelerator.instances.grouping import BY_COST, Rules
+from aotc.sched.accelerator.instances.grouping import BY_COST, MergeRules
 from aotc.sched.accelerator.instances.instance_plan import InstancePlan
 from aotc.sched.accelerator.instances.steps import steps_of_plan
-from aotc.sched.accelerator.instances.tensor_graph import Graph
+from aotc.sched.accelerator.instances.tensor_graph import TensorGraph
 from benchmarks.graphturbo_times import task_times
 
 PERIOD = 2  # times the largest batch after which what is next no longer changes
@@ -33,16 +33,16 @@ class Batch:
         return f"{self.runs} runs at once, {self.rounds} times: {self.each * 1e6:.2f} us each"
 
 
-def planned(graph: Graph, cluster: Cluster, runs: int, total: int,
-            rules: Rules = BY_COST) -> Batch:
+def planned(graph: TensorGraph, cluster: Cluster, runs: int, total: int,
+            rules: MergeRules = BY_COST) -> Batch:
     """The Batch of a graph that does ``runs`` at once, of ``total``."""
     plan = decide_instances(graph, cluster, rules)
     steps = steps_of_plan(plan, cluster)
     return Batch(runs, -(-total // runs), plan, task_times(steps, cluster).seconds)
 
 
-def choose_batch(graph: Callable[[int], Graph], cluster: Cluster, total: int,
-                 rules: Rules = BY_COST) -> tuple[Batch, ...]:
+def choose_batch(graph: Callable[[int], TensorGraph], cluster: Cluster, total: int,
+                 rules: MergeRules = BY_COST) -> tuple[Batch, ...]:
     """The Batches looked at, the best first: fewest seconds per run.  graph: of so many runs at
     once.  From all runs at once down through the divisors of ``total``, until fewer have twice
     made it worse: weights are read once per round, and outputs fit the better the fewer there are,

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from aotc.sched.accelerator.instances.cluster import Cluster, ComputeUnit
-from aotc.sched.accelerator.instances.tensor_graph import INPUT, Graph, Read, Window
+from aotc.sched.accelerator.instances.tensor_graph import INPUT, Read, ReadWindow, TensorGraph
 from aotc.target.base import Machine
 
 
@@ -21,12 +21,13 @@ def cluster_of(machine: Machine, cores: int, clusters: int, units: tuple[Compute
                    **fields)  # type: ignore[arg-type]
 
 
-def along(dimension: int, step: int = 1, first: int = 0, last: int = 0, divisor: int = 1) -> Window:
+def along(dimension: int, step: int = 1, first: int = 0, last: int = 0,
+          divisor: int = 1) -> ReadWindow:
     """The Window that moves with one dimension of the reader."""
-    return Window(((dimension, step),), first, last, divisor)
+    return ReadWindow(((dimension, step),), first, last, divisor)
 
 
-def batched(graph: Graph, n: int, names: Collection[str] | None = None) -> Graph:
+def batched(graph: TensorGraph, n: int, names: Collection[str] | None = None) -> TensorGraph:
     """``n`` independent runs of the graph as one: every tensor that depends on an input (on one of
     ``names``, if given) has a new outermost dimension of that extent.  Weights stay as they are."""
     many: set[str] = set()
@@ -41,9 +42,9 @@ def batched(graph: Graph, n: int, names: Collection[str] | None = None) -> Graph
         out.append(replace(node, shape=(n, *node.shape), reads=reads, flops=node.flops * n,
                            unbound=tuple(d + 1 for d in node.unbound),
                            shared=tuple(d + 1 for d in node.shared)))
-    return Graph(tuple(out))
+    return TensorGraph(tuple(out))
 
 
-def _shifted(read: Read, many: bool) -> tuple[Window, ...]:
+def _shifted(read: Read, many: bool) -> tuple[ReadWindow, ...]:
     moved = tuple(replace(w, terms=tuple((d + 1, s) for d, s in w.terms)) for w in read.windows)
     return (along(0), *moved) if many else moved

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.sched.accelerator.instances.from_program import from_program
-from aotc.sched.accelerator.instances.tensor_graph import Graph
+from aotc.sched.accelerator.instances.tensor_graph import TensorGraph
 from benchmarks.graphturbo_graphs import batched
 from benchmarks.models import case
 
@@ -38,27 +38,27 @@ class Configuration:
     ddr: tuple[int, int | None, int]
     llb: tuple[int | None, int]
     l1: tuple[int | None, int]
-    graph: Callable[[Path, int], Graph]
+    graph: Callable[[Path, int], TensorGraph]
 
 
-def read(model: onnx.ModelProto | str) -> Graph:
+def read(model: onnx.ModelProto | str) -> TensorGraph:
     """The Graph of a model, stored in half precision."""
     program = run_pipeline(Options(model, None, "c", "model", stop_after="inline")).program
     return from_program(program, STORED)
 
 
 @cache
-def _zoo(name: str, folder: Path) -> Graph:
+def _zoo(name: str, folder: Path) -> TensorGraph:
     return read(str(case(name, folder).path))
 
 
-def zoo(name: str) -> Callable[[Path, int], Graph]:
+def zoo(name: str) -> Callable[[Path, int], TensorGraph]:
     """(folder, n) -> Graph of n runs of a model of the zoo."""
     return lambda folder, n: batched(_zoo(name, folder), n)
 
 
 @cache
-def dlrm(folder: Path, n: int) -> Graph:
+def dlrm(folder: Path, n: int) -> TensorGraph:
     """The zoo's DLRM at batch n, which it has in its shapes."""
     model = onnx.load(str(case("dlrm", folder).path))
     old = model.graph.output[0].type.tensor_type.shape.dim[0].dim_value
@@ -118,11 +118,11 @@ def encoder(length: int, layers: int = 12, width: int = 768, heads: int = 12) ->
 
 
 @cache
-def _encoder(length: int) -> Graph:
+def _encoder(length: int) -> TensorGraph:
     return read(encoder(length))
 
 
-def bert(length: int) -> Callable[[Path, int], Graph]:
+def bert(length: int) -> Callable[[Path, int], TensorGraph]:
     """(folder, n) -> Graph of the encoder for n sentences of ``length``."""
     return lambda folder, n: batched(_encoder(length), n)
 

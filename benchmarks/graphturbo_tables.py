@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from aotc.sched.accelerator.instances.cluster import Cluster
 from aotc.sched.accelerator.instances.decide_instances import decide_instances
-from aotc.sched.accelerator.instances.grouping import BY_COST, PAPER, Rules
-from aotc.sched.accelerator.instances.instance_order import Tasks, exact, orders, peak_live
-from aotc.sched.accelerator.instances.spill import LARGEST, LONGEST, Lifetime, spilled
+from aotc.sched.accelerator.instances.grouping import BY_COST, PAPER, MergeRules
+from aotc.sched.accelerator.instances.instance_order import Tasks, exact_order, orders, peak_live
+from aotc.sched.accelerator.instances.spill import LARGEST, LONGEST, Lifetime, spill_outputs
 from aotc.sched.accelerator.instances.steps import WEIGHTS, seconds, steps_of_plan
-from aotc.sched.accelerator.instances.tensor_graph import Graph
+from aotc.sched.accelerator.instances.tensor_graph import TensorGraph
 from benchmarks.graphturbo_batch import Batch, ranges
 from benchmarks.graphturbo_times import (
     layer_by_layer,
@@ -60,7 +60,7 @@ def examples() -> str:
     weights are prefetched."""
     rows: list[Sequence[object]] = []
     for how in (LONGEST, LARGEST):
-        found = spilled(LIVES, (64, 1 << 10, 1 << 40), by=how)
+        found = spill_outputs(LIVES, (64, 1 << 10, 1 << 40), by=how)
         gone = ", ".join(x for x, n in found.level.items() if n)
         rows.append((f"spill: {how} first", f"{gone} goes out", f"{found.moved[0]} bytes moved"))
     layers = [((("DDR to GB", 4.0), ("GB to LB", 2.0)), ("compute", 5.0))] * 3
@@ -91,18 +91,18 @@ def _random(rng: random.Random, n: int) -> Tasks:
 
 
 def _ratio(tasks: Tasks) -> float | None:
-    least = exact(tasks)
+    least = exact_order(tasks)
     if least is None:
         return None
     found = orders(tasks, 1 << 40, ("breadth first", "depth first", "heavy first"))
     return found[0].peak / peak_live(tasks, least)
 
 
-def grouping_rules(graph: Graph, on: Cluster) -> str:
+def grouping_rules(graph: TensorGraph, on: Cluster) -> str:
     """A network by every rule: MB over the border to the outermost memory, and predicted ms."""
-    ways = (("rules (i) and (ii) as printed", Rules(PAPER)),
-            ("rule (i) with growth 1", Rules(PAPER, growth=1)), ("by cost", BY_COST),
-            ("by cost, several outputs", Rules(several=True)))
+    ways = (("rules (i) and (ii) as printed", MergeRules(PAPER)),
+            ("rule (i) with growth 1", MergeRules(PAPER, growth=1)), ("by cost", BY_COST),
+            ("by cost, several outputs", MergeRules(several=True)))
     found = [("layer by layer", len(graph.computed), layer_by_layer(graph, on), 0.0)]
     for title, rules in ways:
         plan = decide_instances(graph, on, rules)

@@ -26,7 +26,7 @@ from aotc.sched.accelerator.instances.steps import (
     Transfer,
     moved_by_memory,
 )
-from aotc.sched.accelerator.instances.tensor_graph import INPUT, Graph, region, volume
+from aotc.sched.accelerator.instances.tensor_graph import INPUT, TensorGraph, region, volume
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def prefetched(layers: Sequence[tuple[Sequence[tuple[str, float]], tuple[str, fl
     return tuple(tasks)
 
 
-def layer_by_layer(graph: Graph, cluster: Cluster, levels: Mapping[str, int] | None = None
+def layer_by_layer(graph: TensorGraph, cluster: Cluster, levels: Mapping[str, int] | None = None
                    ) -> tuple[Step, ...]:
     """Every node a kernel of its own, its output in memory ``levels`` (those not named: the
     outermost), weights from the outermost."""

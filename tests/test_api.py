@@ -15,7 +15,7 @@ import aotc
 from aotc.options import Options
 from aotc.pipeline import STAGES, run_pipeline
 from aotc.samples import input_kinds
-from aotc.tools.show import plain
+from aotc.tools.show import plain_data
 from aotc.tools.verify import verify
 
 
@@ -142,10 +142,10 @@ def test_a_stage_that_makes_a_malformed_value_is_reported(monkeypatch):
 
 def test_plain_data_of_every_value():
     work = run_pipeline(Options(dense(), target="c", stop_after="plan"))
-    program = plain(work.program)
+    program = plain_data(work.program)
     assert program["type"] == "Program" and program["syms"]
     assert {"dtype": "float32", "shape": [8, 4]} in program["consts"].values()
-    assert plain(work.plan)["kernels"]
+    assert plain_data(work.plan)["kernels"]
 
 
 def test_loading_needs_no_compiler_modules(tmp_path):

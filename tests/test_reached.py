@@ -8,7 +8,7 @@ from helpers.source_tree import ROOT, package_files, parsed
 
 # modules whose public names users call, and functions that a decorator enters into a table
 DOORS = ("aotc", "aotc.__main__", "aotc.api", "aotc.cli", "aotc.onnx_backend")
-TABLES = ("op", "spelt")
+TABLES = ("op", "spells")
 # what tests alone call, and why it is aotc's
 FOR_TESTS = {
     ("aotc.oracle.interpret", "interpret"): "what a Schedule means",

@@ -26,7 +26,7 @@ from aotc.ir.program import (
     Whole,
     update,
 )
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 
 ROOM = "capacity"  # the symbol: entries that there is room for
 LIKELY = 2048  # what decisions reckon with where no range is given
@@ -34,7 +34,7 @@ SHOWN = 160  # characters of an expression in an error
 
 
 @dataclass(frozen=True)
-class Growth:
+class AliasGrowth:
     """``present`` is ``past`` with entries behind the ``kept`` ones along ``axis``, of which there
     are ``filled`` then: ``new`` says what they are, over the axes of ``compute``.  ``copies``:
     other buffers that are the same tensor."""
@@ -75,7 +75,7 @@ def with_aliases(program: Program, wanted: Mapping[str, str] | str,
                   checks=program.checks + tuple(checks.values()))
 
 
-def _fits(g: Growth, capacity: Expr) -> Check:
+def _fits(g: AliasGrowth, capacity: Expr) -> Check:
     return Check(simplify(compare("le", g.filled, capacity)),
                  f"{show(g.filled)} entries must fit into a capacity of {show(capacity)}")
 
@@ -106,9 +106,9 @@ def _pairs(program: Program, wanted: Mapping[str, str]) -> list[tuple[str, str]]
     return out
 
 
-def _found(program: Program) -> list[Growth]:
+def _found(program: Program) -> list[AliasGrowth]:
     """All outputs that are an input with entries behind it, each input once."""
-    out: dict[str, Growth] = {}
+    out: dict[str, AliasGrowth] = {}
     for present in program.outputs:
         for past in program.inputs:
             g = _growth(program, past, present)
@@ -118,7 +118,7 @@ def _found(program: Program) -> list[Growth]:
     return list(out.values())
 
 
-def _growth_of(program: Program, past: str, present: str) -> Growth:
+def _growth_of(program: Program, past: str, present: str) -> AliasGrowth:
     """The Growth of a pair; UnsupportedError if it is none."""
     g = _growth(program, past, present)
     old, made = (program.buffers[n] for n in (past, present))
@@ -153,7 +153,7 @@ def _behind_copies(program: Program, name: str) -> tuple[Compute | Whole | None,
     return step, tuple(copies)
 
 
-def _growth(program: Program, past: str, present: str) -> Growth | None:
+def _growth(program: Program, past: str, present: str) -> AliasGrowth | None:
     """The Growth of an output from an input; None if it has another form."""
     step, copies = _behind_copies(program, present)
     old, made = (program.buffers[n] for n in (past, present))
@@ -165,14 +165,14 @@ def _growth(program: Program, past: str, present: str) -> Growth | None:
             body.a != Load(past, step.axes, old.dtype)):
         return None
     for k, axis in enumerate(step.axes):
-        rest = [same(d, e) for i, (d, e) in enumerate(zip(old.shape, made.shape)) if i != k]
+        rest = [are_equal(d, e) for i, (d, e) in enumerate(zip(old.shape, made.shape)) if i != k]
         if body.cond == compare("lt", axis, old.shape[k]) and all(rest):
-            return Growth(past, present, k, step, simplify(old.shape[k]),
-                          simplify(made.shape[k]), body.b, copies)
+            return AliasGrowth(past, present, k, step, simplify(old.shape[k]),
+                               simplify(made.shape[k]), body.b, copies)
     return None
 
 
-def _whole(program: Program, g: Growth) -> Whole | None:
+def _whole(program: Program, g: AliasGrowth) -> Whole | None:
     """A step that looks at one of the tensors as a whole, room and all."""
     names = {g.past, g.present, *g.copies}
     return next((s for s in program.steps if not isinstance(s, Compute)
@@ -181,7 +181,7 @@ def _whole(program: Program, g: Growth) -> Whole | None:
 
 # ---------------------------------------------------------------- rewriting
 
-def _in_place(program: Program, g: Growth, capacity: Expr) -> Program:
+def _in_place(program: Program, g: AliasGrowth, capacity: Expr) -> Program:
     """The Program with one output in the buffer of its input."""
     old, made = program.buffers[g.past], program.buffers[g.present]
     room = (*old.shape[:g.axis], capacity, *old.shape[g.axis + 1:])
@@ -206,7 +206,7 @@ def _in_place(program: Program, g: Growth, capacity: Expr) -> Program:
                    aliases=(*program.aliases, alias))
 
 
-def _shifted(g: Growth) -> tuple[tuple[Axis, ...], Expr]:
+def _shifted(g: AliasGrowth) -> tuple[tuple[Axis, ...], Expr]:
     """Axes and body of the new entries, counted from 0."""
     axis = g.compute.axes[g.axis]
     own = replace(axis, extent=simplify(g.filled - g.kept))
@@ -217,7 +217,7 @@ def _shifted(g: Growth) -> tuple[tuple[Axis, ...], Expr]:
     return axes, simplify(rewrite(g.new, visit))
 
 
-def _reading(s: Compute, g: Growth) -> Compute:
+def _reading(s: Compute, g: AliasGrowth) -> Compute:
     """The Compute, reading the output where it read a copy of it."""
     if not set(g.copies).intersection(s.inputs):
         return s

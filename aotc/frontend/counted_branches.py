@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from aotc.errors import UnsupportedError
-from aotc.frontend.building.bodies import branch, dry
+from aotc.frontend.building.bodies import branch, run_and_undo
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.calls import expect_count
 from aotc.frontend.building.declared import Count, number_along, room
 from aotc.frontend.building.values import Index, Val, Value
 from aotc.frontend.graph import Body, shorten
 from aotc.frontend.row_values import Row
-from aotc.ir.expr import Const, Expr, Shape, Where, all_of, compare, maximum
-from aotc.ir.simplify import same, simplify
+from aotc.ir.expr import Const, Expr, Shape, Where, all_hold, compare, maximum
+from aotc.ir.simplify import are_equal, simplify
 
 
-def counted_either(b: Builder, cond: Val, vals: Sequence[Value], tensors: Sequence[str],
+def choose_counted(b: Builder, cond: Val, vals: Sequence[Value], tensors: Sequence[str],
                    out: int) -> Val:
     """Output ``out`` of an If: of the two ``vals``, whose rows are those of ``tensors``, the first
     where the bool ``cond`` of one element holds, else the second."""
@@ -33,13 +33,13 @@ def counted_either(b: Builder, cond: Val, vals: Sequence[Value], tensors: Sequen
         shape.append(_extent(b, holds, (x, y), tensors, rows, axis, out))
         for v, t, found in zip((x, y), tensors, ends):
             number = number_along(b, b.rows.get(t, ()), t, axis)
-            if number is not None or not same(v.shape[axis], shape[axis]):
+            if number is not None or not are_equal(v.shape[axis], shape[axis]):
                 found.append((axis, v.shape[axis] if number is None else number))
 
     def there(v: Val, i: Index, found: Sequence[tuple[int, Expr]]) -> Expr:
         """The element of ``v``, zero behind those that there are."""
         zero = Const(False if v.dtype == "bool" else 0, v.dtype)
-        held = all_of(compare("lt", i[axis], number) for axis, number in found)
+        held = all_hold(compare("lt", i[axis], number) for axis, number in found)
         if any(d == Const(0) for d in v.shape):
             return zero
         return b.at(v, i) if held is None else Where(held, b.at(v, i), zero)
@@ -47,19 +47,20 @@ def counted_either(b: Builder, cond: Val, vals: Sequence[Value], tensors: Sequen
                  [cond, x, y], out=out)
 
 
-def one_runs_with_room(b: Builder, cond: Val, runs: Sequence[Callable[[], Sequence[Value]]]
-                       ) -> tuple[Val, ...]:
+def run_one_with_room(b: Builder, cond: Val, runs: Sequence[Callable[[], Sequence[Value]]]
+                      ) -> tuple[Val, ...]:
     """The results of an If of which one branch runs, with room for the larger of the extents where
     branches give other ones: data says how many elements there are, and the caller is told.
     ``runs``: build the body for true and for false.  UnsupportedError where
     they differ in more."""
-    made = [m for run in runs if (m := dry(b, partial(tensors_of, b, run))) is not None]
+    made = [m for run in runs if (m := run_and_undo(b, partial(tensors_of, b, run))) is not None]
     if len(made) < 2 or any(b.rows.get(o) for o in b.node.outputs):
         raise _unequal(b, "branches that do not compile by themselves")
     pairs = list(zip(*made, strict=True))
     if any(x.rank != y.rank or x.dtype != y.dtype for x, y in pairs):
         raise _unequal(b, "branches that give other ranks or types")
-    shapes = [tuple(d if same(d, e) else simplify(maximum(d, e)) for d, e in zip(x.shape, y.shape))
+    shapes = [tuple(d if are_equal(d, e) else simplify(maximum(d, e)) for d,
+                    e in zip(x.shape, y.shape))
               for x, y in pairs]
 
     def filled(run: Callable[[], Sequence[Value]]) -> list[Val]:
@@ -69,7 +70,7 @@ def one_runs_with_room(b: Builder, cond: Val, runs: Sequence[Callable[[], Sequen
     told: dict[tuple[Expr, Expr], int] = {}  # extents of both -> the number of their count
     for k, (x, y) in enumerate(pairs):
         for axis, ends in enumerate(zip(x.shape, y.shape)):
-            if same(*ends):
+            if are_equal(*ends):
                 continue
             if ends in told:  # as many as of another result
                 name, start = b.node.outputs[k], told[ends]
@@ -95,19 +96,20 @@ def _unequal(b: Builder, what: str) -> UnsupportedError:
 
 def _filled(b: Builder, v: Val, shape: Shape) -> Val:
     """``v`` with zeros behind its elements, of another shape."""
-    ends = [(k, d) for k, (d, n) in enumerate(zip(v.shape, shape)) if not same(d, n)]
+    ends = [(k, d) for k, (d, n) in enumerate(zip(v.shape, shape)) if not are_equal(d, n)]
     if not ends:
         return v
     zero = Const(False if v.dtype == "bool" else 0, v.dtype)
 
     def body(i: Index) -> Expr:
-        held = all_of(compare("lt", i[k], d) for k, d in ends)
+        held = all_hold(compare("lt", i[k], d) for k, d in ends)
         assert held is not None, shape
         return Where(held, b.at(v, i), zero)
     return b.map(shape, body, [v], tag="filled")
 
 
-def one_round(b: Builder, body: Body, vals: Sequence[Value], tag: str = "") -> tuple[Value, ...]:
+def inline_round_counted(b: Builder, body: Body, vals: Sequence[Value],
+                         tag: str = "") -> tuple[Value, ...]:
     """``Builder.inline`` of a Loop's body: states have as many elements after it as before."""
     states = b.node.inputs[2:]
     made = [f"{o}_left" for o in body.outputs]
@@ -131,7 +133,7 @@ def _extent(b: Builder, holds: Expr, vals: Sequence[Val], tensors: Sequence[str]
     extents = [v.shape[axis] for v in vals]
     starts = {r.start if r else -1 for r in rows}
     name = b.node.outputs[out]
-    if starts == {-1} and same(*extents):
+    if starts == {-1} and are_equal(*extents):
         return extents[0]
     start = starts.pop()
     if not starts and start >= 0:  # as many in both
@@ -146,4 +148,4 @@ def _extent(b: Builder, holds: Expr, vals: Sequence[Val], tensors: Sequence[str]
     return count.extent
 
 
-__all__ = ["counted_either", "one_round", "one_runs_with_room", "tensors_of"]
+__all__ = ["choose_counted", "inline_round_counted", "run_one_with_room", "tensors_of"]

@@ -13,19 +13,19 @@ from aotc.frontend.building.declared import (
     Count,
     expect,
     expected_shape,
-    filled,
-    loaded,
     place_among,
+    reads_data,
     room,
+    zero_behind,
 )
-from aotc.frontend.building.known import chosen
+from aotc.frontend.building.known import choose_element
 from aotc.frontend.building.registry import Build, lookup
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import SMALL, Entries, Index, Result, Val
-from aotc.frontend.counted_sizes import SIZED, rooted, sized
-from aotc.frontend.counted_tensors import after, none_of
+from aotc.frontend.counted_sizes import SIZED, build_sized, replace_derived
+from aotc.frontend.counted_tensors import find_rows_after, neutral_element
 from aotc.frontend.graph import Graph, Node, shorten
-from aotc.frontend.loops.rounds import counts
+from aotc.frontend.loops.rounds import counts_rounds
 from aotc.frontend.ops.tensors.ops_slice import INT_MAX
 from aotc.frontend.ops.tensors.reshape import source_index
 from aotc.frontend.row_values import Alike, Found, Row
@@ -34,12 +34,12 @@ from aotc.ir.expr import (
     Expr,
     Shape,
     Where,
-    all_of,
+    all_hold,
     compare,
     maximum,
     minimum,
 )
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 
 MEAN = "ReduceMean"
 ZERO, ONE = Const(0), Const(1)
@@ -47,7 +47,7 @@ _PLACES = {"RoiAlign": 2}  # operators -> their input that holds places, the sec
 _PUT = ("Scatter", "ScatterElements", "ScatterND")
 
 
-def meet(node: Node, b: Builder) -> Found | None:
+def meet_rows(node: Node, b: Builder) -> Found | None:
     """What a node makes of the rows among its inputs, whose rules are entered; None where no rule
     of its operator says it.  UnsupportedError that names it and the node that the rows come from
     where they are extents that the model declares."""
@@ -58,11 +58,11 @@ def meet(node: Node, b: Builder) -> Found | None:
     def shape(tensor: str) -> Shape | None:
         v = b.env.get(tensor)
         return v.shape if isinstance(v, Val) else v.whole.shape if isinstance(v, Entries) else None
-    found = after(_with_known(b, node), node, b.rows, shape)
+    found = find_rows_after(_with_known(b, node), node, b.rows, shape)
     if found is None:
         return None
     if any(r.tensor in b.graph.declared for r in found.rows):
-        raise needs(b, b.rows[mine[0]][0])
+        raise refuse_unknown_count(b, b.rows[mine[0]][0])
     for one in found.alike:
         _expect_alike(b, one)
     return found
@@ -91,7 +91,7 @@ def _expect_alike(b: Builder, one: Alike) -> None:
            f"axis {one.axis}, their number is")
 
 
-def needs(b: Builder, row: Row) -> Exception:
+def refuse_unknown_count(b: Builder, row: Row) -> Exception:
     """The refusal of the current node, which must know how many elements there are."""
     start = b.counts[row.start][2]
     return b.unsupported(
@@ -104,7 +104,7 @@ def _number(b: Builder, start: int) -> Expr:
     return b.load(b.counts[start][0], ())
 
 
-def along_rows(node: Node, b: Builder, build: Build) -> Result:
+def build_along_rows(node: Node, b: Builder, build: Build) -> Result:
     """The node's Vals by ``build``, its operator's function, or by what it does along rows."""
     made = None if node.domain else _by_numbers(node, b)
     if made is not None:
@@ -123,7 +123,7 @@ def along_rows(node: Node, b: Builder, build: Build) -> Result:
 def _by_numbers(node: Node, b: Builder) -> Val | None:
     """A tensor whose extents numbers of elements say; None if they do not."""
     if node.op in SIZED:
-        return sized(node, b)
+        return build_sized(node, b)
     return _cut(node, b) if node.op == "Slice" and len(node.inputs) > 2 else None
 
 
@@ -135,7 +135,7 @@ def _with_room(node: Node, b: Builder) -> Node:
         wide[row.tensor] = _cleared(b, wide.get(row.tensor, b.tensor(row.tensor)), row)
     for one in b.met.alike:
         v, room_for = wide.get(one.tensor, b.tensor(one.tensor)), b.counts[one.start][1]
-        if not same(v.shape[one.axis], room_for):
+        if not are_equal(v.shape[one.axis], room_for):
             wide[one.tensor] = _spread(b, v, one.axis, room_for, one.spread)
     if not wide:
         return node
@@ -193,10 +193,10 @@ def _folded(node: Node, b: Builder, build: Build, folds: Sequence[Row]) -> Resul
 
 def _there(b: Builder, node: Node, v: Val, rows: Sequence[Row]) -> Val:
     """``v`` with what changes no fold of the operator behind the elements that there are."""
-    none = none_of(node, v.dtype)
+    none = neutral_element(node, v.dtype)
 
     def body(i: Index) -> Expr:
-        held = all_of(compare("lt", i[r.axis], _number(b, r.start)) for r in rows)
+        held = all_hold(compare("lt", i[r.axis], _number(b, r.start)) for r in rows)
         assert held is not None, rows
         return Where(held, b.at(v, i), none)
     return b.map(v.shape, body, [v, *(b.counts[r.start][0] for r in rows)], "there")
@@ -255,7 +255,7 @@ def _dims(b: Builder, x: Val, rows: Sequence[Row]) -> list[Expr]:
 def _shape(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
     dims = _dims(b, b.input(0), rows)
     dims = dims[slice(node.attr("start", 0), node.attr("end", len(dims)))]
-    return b.value((len(dims),), lambda i: chosen(tuple(dims) or (ZERO,), i[0]))
+    return b.value((len(dims),), lambda i: choose_element(tuple(dims) or (ZERO,), i[0]))
 
 
 def _size(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
@@ -292,8 +292,8 @@ def _joined(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
         for k, (d, e) in enumerate(zip(vals[0].shape, v.shape, strict=True)):
             if k != axis:
                 b.require("eq", d, e, "Concat: other dimensions must be equal")
-    whole, sources = rooted(b, ends[-1]), list(vals)
-    if loaded(whole):
+    whole, sources = replace_derived(b, ends[-1]), list(vals)
+    if reads_data(whole):
         count, total = _count(b, axis, vals[0].rank, ends[-1], most)
         sources.append(total)
     else:  # n elements and K - n
@@ -306,7 +306,7 @@ def _joined(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
         out = part(len(vals) - 1)
         for k in reversed(range(len(vals) - 1)):
             out = Where(compare("lt", i[axis], ends[k + 1]), part(k), out)
-        return filled(b, count, i[axis], out)
+        return zero_behind(b, count, i[axis], out)
     shape = (*vals[0].shape[:axis], count.extent, *vals[0].shape[axis + 1:])
     return b.map(shape, body, sources)
 
@@ -316,7 +316,7 @@ def _sliced(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
     (row,) = rows
     steps = b.arg(4)
     if steps is not None and b.elements(steps) != [ONE]:
-        raise needs(b, row)
+        raise refuse_unknown_count(b, row)
     first, last = ([Const(node.attr(name)[0])] if name in node.attrs else b.elements(b.input(k))
                    for k, name in ((1, "starts"), (2, "ends")))
     return _run_of(b, b.input(0), row.axis, _number(b, row.start), first[0], last[0])
@@ -327,8 +327,8 @@ def _cut(node: Node, b: Builder) -> Val | None:
     they are; None if neither does, or such an axis is a row."""
     first, last = b.elements(b.input(1)), b.elements(b.input(2))
     given, steps = b.arg(3), b.arg(4)
-    by_round = b.rounds and any(counts(e, b.turns) for e in (*first, *last))
-    if not by_round and not any(map(loaded, (*first, *last))) or (
+    by_round = b.rounds and any(counts_rounds(e, b.turns) for e in (*first, *last))
+    if not by_round and not any(map(reads_data, (*first, *last))) or (
             steps is not None and any(e != ONE for e in b.elements(steps))) or (
             expected_shape(b, node.outputs[0]) is not None):
         return None
@@ -338,8 +338,8 @@ def _cut(node: Node, b: Builder) -> Val | None:
     rows = {r.axis for r in b.rows.get(node.inputs[0], ())}
     if not len(set(places)) == len(axes) == len(first) == len(last) or rows.intersection(places):
         return None
-    if by_round and not any(map(loaded, (*first, *last))) and not all(
-            counts(b.settled(_length(v.shape[axis], begin, end)), b.turns)
+    if by_round and not any(map(reads_data, (*first, *last))) and not all(
+            counts_rounds(b.settled(_length(v.shape[axis], begin, end)), b.turns)
             for axis, begin, end in zip(places, first, last)):
         return None
     for axis, begin, end in zip(places, first, last):
@@ -372,7 +372,7 @@ def _run_of(b: Builder, x: Val, axis: int, n: Expr, first: Expr, last: Expr) -> 
 
     def body(i: Index) -> Expr:
         at = _inside(i[axis] + begin, extent)
-        return filled(b, count, i[axis], b.at(x, i[:axis] + (at,) + i[axis + 1:]))
+        return zero_behind(b, count, i[axis], b.at(x, i[:axis] + (at,) + i[axis + 1:]))
     return b.map((*x.shape[:axis], count.extent, *x.shape[axis + 1:]), body, [x, total])
 
 
@@ -381,21 +381,21 @@ def _reshaped(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
     x, row = b.input(0), rows[0]
     n, axis = _number(b, row.start), row.axis
     to = _asked(node, b, x, row)
-    counted = [k for k, d in enumerate(to) if loaded(d)]
+    counted = [k for k, d in enumerate(to) if reads_data(d)]
     if len(rows) > 1 or len(counted) != 1:
-        raise needs(b, row)
+        raise refuse_unknown_count(b, row)
     (k,) = counted
     here = [simplify(prod(s, start=ONE)) for s in (
         x.shape[:axis], to[:k], x.shape[axis + 1:], to[k + 1:])]
-    if same(*here[:2]) and same(*here[2:]):
+    if are_equal(*here[:2]) and are_equal(*here[2:]):
         shape = (*to[:k], x.shape[axis], *to[k + 1:])
-        if not same(to[k], n):
+        if not are_equal(to[k], n):
             expect(b, [(to[k] - n, ZERO)], "the shape must have the elements that there are, it "
                    "has more by")
         b.met = Found((Row(node.outputs[0], k, row.start, row.places),))
         return b.move(x, shape, source_index(x.shape, shape))
-    if not (same(here[0], ONE) and same(here[1], ONE)):
-        raise needs(b, row)
+    if not (are_equal(here[0], ONE) and are_equal(here[1], ONE)):
+        raise refuse_unknown_count(b, row)
     return _lined_up(b, x, axis, to, k, n)
 
 
@@ -408,10 +408,10 @@ def _asked(node: Node, b: Builder, x: Val, row: Row) -> list[Expr]:
     rest = [k for k, d in enumerate(to) if d == Const(-1)]
     for k in rest:
         others = to[:k] + to[k + 1:]
-        own = [d for d in others if loaded(d)]
-        if own and all(same(d, _number(b, row.start)) for d in own):
+        own = [d for d in others if reads_data(d)]
+        if own and all(are_equal(d, _number(b, row.start)) for d in own):
             dims = [d for j, d in enumerate(dims) if j != row.axis]
-            others = [d for d in others if not loaded(d)]
+            others = [d for d in others if not reads_data(d)]
         to[k] = simplify(prod(dims, start=ONE) // prod(others, start=ONE))
     return to
 
@@ -431,7 +431,7 @@ def _lined_up(b: Builder, x: Val, axis: int, to: Sequence[Expr], k: int, n: Expr
         place: list[Expr] = [*i[:0], *([ZERO] * axis), _inside(line // inner, x.shape[axis])]
         for j in range(axis + 1, x.rank):
             place.append(line // prod(x.shape[j + 1:], start=ONE) % x.shape[j])
-        return filled(b, count, i[k], b.at(x, place))
+        return zero_behind(b, count, i[k], b.at(x, place))
     return b.map((*to[:k], count.extent, *to[k + 1:]), body, [x, total])
 
 

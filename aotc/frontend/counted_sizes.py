@@ -9,16 +9,16 @@ from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.calls import expect_count
 from aotc.frontend.building.declared import (
     Count,
-    bounded,
+    bound_number,
     expect,
     expected_shape,
-    loaded,
     number_along,
+    reads_data,
+    replace_by_room,
     room,
-    roomed,
-    told,
+    tell_count,
 )
-from aotc.frontend.building.known import chosen, followed, whole_of
+from aotc.frontend.building.known import choose_element, follow_loads, whole_of
 from aotc.frontend.building.values import At, Index, Val
 from aotc.frontend.graph import Node, shorten
 from aotc.frontend.ops.tensors.ops_slice import BORDERS, borders
@@ -30,14 +30,14 @@ from aotc.ir.expr import (
     Expr,
     Shape,
     Where,
-    all_of,
+    all_hold,
     compare,
     loads,
     maximum,
     minimum,
     substitute,
 )
-from aotc.ir.simplify import lower, same, simplify
+from aotc.ir.simplify import are_equal, lower, simplify
 
 ZERO, ONE = Const(0), Const(1)
 
@@ -68,7 +68,7 @@ class _Sizes:
         """As many as an expression of data says."""
         start, axis = _start_of(self.b, e), len(self.shape)
         found = range_of(self.b, e)
-        if not loaded(e) or found.lo is not None and found.hi is not None and same(
+        if not reads_data(e) or found.lo is not None and found.hi is not None and are_equal(
                 found.lo, found.hi):
             self.fixed(e if found.lo is None else found.lo)
             return
@@ -78,7 +78,7 @@ class _Sizes:
         total = self.b.compute((), e, tag=f"count{axis}")
         count = room_for(self.b, e, axis) or Count(self.b.declared(rank=self.rank)[axis])
         if count.room:
-            self.b.derived[len(self.b.counts)] = rooted(self.b, e)
+            self.b.derived[len(self.b.counts)] = replace_derived(self.b, e)
         expect_count(self.b, total, count)
         if count.room:
             self.numbers.append((axis, self.b.load(total, ())))
@@ -91,7 +91,7 @@ class _Sizes:
 
         def body(i: Index) -> Expr:
             e = element(i)
-            held = all_of(compare("lt", i[axis], number) for axis, number in self.numbers)
+            held = all_hold(compare("lt", i[axis], number) for axis, number in self.numbers)
             return e if held is None else Where(held, e, Const(
                 False if e.dtype == "bool" else 0, e.dtype))
         if not self.numbers:
@@ -105,12 +105,12 @@ def room_for(b: Builder, e: Expr, axis: int, beside: Shape = ()) -> Count | None
     says how many that may be, for the largest extent of an input, or of ``beside``.  None where a
     shape is declared."""
     most = most_of(b, e)
-    known = room(b, [(0, axis)], roomed(b, e) if most is None else most)
+    known = room(b, [(0, axis)], replace_by_room(b, e) if most is None else most)
     count = known or room(b, [(0, axis)], capacity(b, beside))
     return count and replace(count, limited=True, guess=known is None)
 
 
-def rooted(b: Builder, e: Expr) -> Expr:
+def replace_derived(b: Builder, e: Expr) -> Expr:
     """A number of elements, made of those that no others determine."""
     return simplify(substitute(e, {b.load(b.counts[k][0], ()): root
                                    for k, root in b.derived.items()}))
@@ -118,17 +118,17 @@ def rooted(b: Builder, e: Expr) -> Expr:
 
 def _start_of(b: Builder, e: Expr) -> int | None:
     """The number that has been told which ``e`` is."""
-    said = b.said.get(whole_of(followed(b, e)))
+    said = b.said.get(whole_of(follow_loads(b, e)))
     if said is not None:
         return said
     for k, (total, _, _) in enumerate(b.counts):
         n = b.load(total, ())
-        if same(e, n) or same(e, maximum(n, ZERO)):
+        if are_equal(e, n) or are_equal(e, maximum(n, ZERO)):
             return k
     return None
 
 
-def sized(node: Node, b: Builder) -> Val | None:
+def build_sized(node: Node, b: Builder) -> Val | None:
     """The node's Val where data says its extents, of it or of what it is made of; None elsewhere.
     Where a shape is declared and no rows are met, the operator's own function compares it."""
     make, given = _MAKE[node.op]
@@ -154,11 +154,11 @@ def with_numbers(node: Node, b: Builder) -> Node:
         return node
     numbers = [_told(b, e) if _of_data(b, e) and _start_of(b, e) is None else e for e in asked]
     name = f"{node.inputs[k]}_of_{node.outputs[0]}"
-    b.env[name] = b.value(v.shape, lambda i: chosen(tuple(numbers), i[0] if i else ZERO))
+    b.env[name] = b.value(v.shape, lambda i: choose_element(tuple(numbers), i[0] if i else ZERO))
     return replace(node, inputs=(*node.inputs[:k], name, *node.inputs[k + 1:]))
 
 
-def as_declared(b: Builder, tensor: str) -> Val:
+def expect_declared(b: Builder, tensor: str) -> Val:
     """A tensor, of the extents that the model declares where data counts it: any other number is a
     fault."""
     v, declared = b.tensor(tensor), b.graph.declared.get(tensor)
@@ -175,7 +175,7 @@ def as_declared(b: Builder, tensor: str) -> Val:
     del b.rows[tensor]
 
     def body(i: Index) -> Expr:
-        held = all_of(compare("lt", i[r.axis], v.shape[r.axis]) for r in rows)
+        held = all_hold(compare("lt", i[r.axis], v.shape[r.axis]) for r in rows)
         assert held is not None, rows
         return Where(held, b.at(v, i), Const(False if v.dtype == "bool" else 0, v.dtype))
     return b.map(shape, body, [v])
@@ -186,7 +186,7 @@ def _told(b: Builder, e: Expr) -> Expr:
     count = room_for(b, e, 0, b.input(0).shape)
     assert count is not None, b.node  # nothing is declared
     total = b.compute((), maximum(e, ZERO), tag="count")
-    told(b, total, replace(count, rows=()))
+    tell_count(b, total, replace(count, rows=()))
     return b.load(total, ())
 
 
@@ -213,12 +213,12 @@ def _expanded(node: Node, b: Builder, asked: list[Expr], rows: tuple[Row, ...]) 
         d, e = x.shape[own] if own >= 0 else ONE, asked[at] if at >= 0 else ONE
         n = number_along(b, rows, tensor, own)
         if n is not None:
-            if e != ONE and not same(e, n):
-                wanted = Where(compare("eq", e, ONE), n, e) if loaded(e) else e
+            if e != ONE and not are_equal(e, n):
+                wanted = Where(compare("eq", e, ONE), n, e) if reads_data(e) else e
                 expect(b, [(n - wanted, ZERO)], f"the shape must have the extent of {tensor!r}"
                        f" along axis {own}, which has more elements by")
             sizes.row(next(r.start for r in rows if r.axis == own))
-        elif not loaded(e):
+        elif not reads_data(e):
             sizes.fixed(b.broadcast((d,), (e,))[0])
             single[axis] = d
         else:
@@ -245,12 +245,12 @@ def _padded(node: Node, b: Builder, asked: list[Expr], rows: tuple[Row, ...]) ->
     ends = [d if n is None else n for d, n in (
         (d, number_along(b, rows, node.inputs[0], k)) for k, d in enumerate(x.shape))]
     for k, (p, n, q) in enumerate(zip(before, ends, after)):
-        if p == ZERO and q == ZERO and loaded(n):
+        if p == ZERO and q == ZERO and reads_data(n):
             sizes.row(next(r.start for r in rows if r.axis == k))
             continue
         total = simplify(p + n + q)
-        sizes.said(simplify(bounded(p) + n + bounded(q)) if loaded(total) else total)
-    before = list(map(bounded, before))
+        sizes.said(simplify(bound_number(p) + n + bound_number(q)) if reads_data(total) else total)
+    before = list(map(bound_number, before))
     if mode != "constant":
         places = [_bordered(b, mode, *line) for line in zip(before, after, ends, x.shape)]
         return sizes.made(lambda i: b.at(x, [place(j) for place, j in zip(places, i)]), [x])
@@ -258,9 +258,9 @@ def _padded(node: Node, b: Builder, asked: list[Expr], rows: tuple[Row, ...]) ->
 
     def element(i: Index) -> Expr:
         inner = [simplify(j - p) for j, p in zip(i, before)]
-        held = all_of(c for j, p, q, n, e in zip(inner, before, after, ends, x.shape)
-                      for c in (compare("ge", j, ZERO), compare("lt", j, n))
-                      if (p, q) != (ZERO, ZERO))
+        held = all_hold(c for j, p, q, n, e in zip(inner, before, after, ends, x.shape)
+                        for c in (compare("ge", j, ZERO), compare("lt", j, n))
+                        if (p, q) != (ZERO, ZERO))
         value = b.at(x, inner)
         return value if held is None else Where(held, value, b.at(fill, (ZERO,) * fill.rank))
     return sizes.made(element, [x, fill])
@@ -284,4 +284,4 @@ SIZED = frozenset(_MAKE)
 # other operators -> their input that says extents of what they make
 _ASKING = {"AffineGrid": 1, "CenterCropPad": 1, "OneHot": 1, "Resize": 3}
 
-__all__ = ["SIZED", "as_declared", "room_for", "rooted", "sized", "with_numbers"]
+__all__ = ["SIZED", "expect_declared", "room_for", "replace_derived", "build_sized", "with_numbers"]

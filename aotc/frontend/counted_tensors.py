@@ -15,13 +15,13 @@ from aotc.frontend.row_values import (
     Rule,
     Shapes,
     made_row,
-    meeting,
-    merged,
-    summed_over,
+    match_rows,
+    merge_found,
+    sum_over_rows,
 )
 from aotc.frontend.rows_placed import PLACED
 from aotc.ir.expr import Const
-from aotc.ir.program import neutral
+from aotc.ir.program import neutral_value
 
 # operators of one tensor that keep its shape
 _SAME = frozenset("""
@@ -49,17 +49,17 @@ _FOLDS = {"ReduceSum": "sum", "ReduceL1": "sum", "ReduceL2": "sum", "ReduceSumSq
           "NonMaxSuppression": "max"}
 
 
-def none_of(node: Node, dtype: str) -> Const:
+def neutral_element(node: Node, dtype: str) -> Const:
     """What an element that is none must be for the fold of a node's operator."""
     if dtype == "bool":
         return Const(False, dtype)
     fold = _FOLDS[node.op]
     if node.op == "TopK" and not node.attr("largest", 1):
         fold = "min"
-    return neutral(fold, dtype)
+    return neutral_value(fold, dtype)
 
 
-def after(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
+def find_rows_after(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     """What a node makes of ``rows``, by tensor, some of which are its inputs; None if that cannot
     be said."""
     if n.domain:
@@ -75,7 +75,7 @@ def after(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     if any(i in rows for i in n.inputs[1:]):
         return None
     found = [_alone(graph, n, row, rank[row.tensor]) for row in rows[n.inputs[0]]]
-    return merged(found)
+    return merge_found(found)
 
 
 def _alone(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:
@@ -137,7 +137,7 @@ def _lined(n: Node, inputs: Iterable[str], rows: Rows, shape: Shapes, whole: int
     made: list[Row] = []
     alike: tuple[Alike, ...] = ()
     for end in range(last + 1, whole + 1):
-        met = meeting([(i, rank - end) for i, rank in ranks.items() if rank >= end], rows, shape)
+        met = match_rows([(i, rank - end) for i, rank in ranks.items() if rank >= end], rows, shape)
         if met is not None:
             made.append(Row(n.outputs[0], whole - end, met[0], False))
             alike += met[1]
@@ -155,8 +155,8 @@ def _product(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     sides = [Row(n.outputs[0], whole - end, r.start, False)
              for i, k, end in ((a, first, 2), (b, second, 1))
              for r in rows.get(i, ()) if k - r.axis == end]
-    sums = summed_over([(a, first - 1), (b, second - 2)], rows)
-    return merged([lined, Found(tuple(sides)), sums])
+    sums = sum_over_rows([(a, first - 1), (b, second - 2)], rows)
+    return merge_found([lined, Found(tuple(sides)), sums])
 
 
 def _labelled(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
@@ -169,13 +169,13 @@ def _labelled(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     for tensor, labels in zip(n.inputs, terms):
         for k, label in enumerate(labels):
             axes.setdefault(label, []).append((tensor, k))
-    found = [summed_over(places, rows, shape) for label, places in axes.items()
+    found = [sum_over_rows(places, rows, shape) for label, places in axes.items()
              if label not in result]
     for k, label in enumerate(result):
-        met = meeting(axes[label], rows, shape)
+        met = match_rows(axes[label], rows, shape)
         if met is not None:
             found.append(Found((Row(n.outputs[0], k, met[0], False),), (), met[1]))
-    return merged(found)
+    return merge_found(found)
 
 
 def _gemm(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
@@ -186,7 +186,7 @@ def _gemm(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     if any(i in rows for i in n.inputs[1:]) or any(r.axis != side for r in mine) or (
             added and len(shape(added) or ()) > 1):
         return None
-    return merged(made_row(n, 0, r) for r in mine)
+    return merge_found(made_row(n, 0, r) for r in mine)
 
 
 def _joined(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
@@ -196,7 +196,7 @@ def _joined(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     made: list[Row] = []
     alike: tuple[Alike, ...] = ()
     for place in sorted({r.axis for r in mine} - {axis}):
-        met = meeting([(i, place) for i in dict.fromkeys(n.inputs)], rows)
+        met = match_rows([(i, place) for i in dict.fromkeys(n.inputs)], rows)
         assert met is not None, n
         zeros = not met[1] and all(r.places for r in mine if r.axis == place)
         made.append(Row(n.outputs[0], place, met[0], zeros))
@@ -262,4 +262,4 @@ def _reshaped(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:
     return None if row.axis in places else made_row(n, rest.index(row.axis), row, True)
 
 
-__all__ = ["after", "none_of"]
+__all__ = ["find_rows_after", "neutral_element"]

@@ -35,7 +35,7 @@ class Bags:
 
 def folds_of_bags(graph: Graph) -> Graph:
     """A Graph whose loops over bags are folds."""
-    look = Names(graph)
+    look = GraphTensors(graph)
     nodes: list[Node] = []
     for n in graph.nodes:
         nodes += _Rounds(n, look).folded() if n.op == "Loop" and not n.domain else [n]
@@ -45,7 +45,7 @@ def folds_of_bags(graph: Graph) -> Graph:
                    initializers={**graph.initializers, **look.constants})
 
 
-class Names:
+class GraphTensors:
     """A Graph's tensors; ``constants``: new ones; ``replaced``: what loops made that are folds
     now."""
 
@@ -95,7 +95,7 @@ class _Rounds:
     """Looks at a Loop's body from its results.  ``run``: the ends of its runs, ``nodes``: what all
     rows go through before it."""
 
-    def __init__(self, loop: Node, names: Names) -> None:
+    def __init__(self, loop: Node, names: GraphTensors) -> None:
         self.loop, self.names = loop, names
         body = loop.attr("body")
         self.body = body if isinstance(body, Body) else Body((), (), (), {})

@@ -205,7 +205,7 @@ def shorten(name: str, limit: int = 60) -> str:
     return text if len(text) <= limit else text[:limit - 3] + "..."
 
 
-def listed(lines: Sequence[str], most: int = 40) -> str:
+def limit_lines(lines: Sequence[str], most: int = 40) -> str:
     """Lines of a message, indented, those beyond ``most`` counted."""
     rest = [f"... and {len(lines) - most} more"] if len(lines) > most else []
     return "\n".join(f"  {line}" for line in [*lines[:most], *rest])

@@ -35,7 +35,7 @@ _INSTEAD = {op: use for op, (_, use) in NOT_COMPILED.items()} | {
 }
 
 
-def instead_of(domain: str, op: str) -> str:
+def suggest_instead(domain: str, op: str) -> str:
     """What to use in place of an unknown operator, "" where nothing is near."""
     if domain in _LAYOUTS:
         return ("let ONNX Runtime optimise to ORT_ENABLE_EXTENDED at most: what it writes beyond "

@@ -39,7 +39,7 @@ _NARROW = 16  # bits of integers whose type says a range worth having
 
 
 @dataclass(frozen=True)
-class Range:
+class ValueRange:
     """``lo`` .. ``hi``, both inside, None: no end that is known.  ``none``: of no number at all, as
     the state of a fold that keeps what it had."""
 
@@ -48,15 +48,15 @@ class Range:
     none: bool = False
 
 
-_ANY = Range()
-_BIT = Range(ZERO, ONE)
+_ANY = ValueRange()
+_BIT = ValueRange(ZERO, ONE)
 
 
-def range_of(b: Builder, e: Expr) -> Range:
+def range_of(b: Builder, e: Expr) -> ValueRange:
     """The range of an integer that data says, its ends without data in them."""
     found = _Ranges(b).of(simplify(e))
     lo, hi = (end and simplify(end) for end in (found.lo, found.hi))
-    return Range(lo, hi)
+    return ValueRange(lo, hi)
 
 
 def most_of(b: Builder, e: Expr) -> Expr | None:
@@ -76,10 +76,10 @@ class _Ranges:
 
     def __init__(self, b: Builder) -> None:
         self.b, self.left = b, _DEEP
-        self.buffers: dict[str, Range] = {
-            b.load(total, ()).buffer: Range(ZERO, most) for total, most, _ in b.counts}
+        self.buffers: dict[str, ValueRange] = {
+            b.load(total, ()).buffer: ValueRange(ZERO, most) for total, most, _ in b.counts}
 
-    def of(self, e: Expr) -> Range:
+    def of(self, e: Expr) -> ValueRange:
         self.left -= 1
         if self.left < 0:
             return _ANY
@@ -88,11 +88,11 @@ class _Ranges:
         if isinstance(e, Const):
             return _of_number(e.value)
         if isinstance(e, Sym):
-            return Range(e, e)
+            return ValueRange(e, e)
         if isinstance(e, Axis):
-            return Range(ZERO, e.extent - 1)
+            return ValueRange(ZERO, e.extent - 1)
         if isinstance(e, Var):
-            return Range(none=True)
+            return ValueRange(none=True)
         if isinstance(e, Load):
             return self._buffer(e)
         if isinstance(e, Cast):
@@ -100,20 +100,20 @@ class _Ranges:
         if isinstance(e, Where):
             return _either(self.of(e.a), self.of(e.b))
         if isinstance(e, Guarded):
-            whole = Range(ZERO, e.b - 1) if e.op == "checked" else Range(e.b, e.b)
+            whole = ValueRange(ZERO, e.b - 1) if e.op == "checked" else ValueRange(e.b, e.b)
             return _both(self.of(e.a), whole)
         if isinstance(e, Unary):
             return self._unary(e)
         return self._binary(e) if isinstance(e, Binary) else _ANY
 
-    def _unary(self, e: Unary) -> Range:
+    def _unary(self, e: Unary) -> ValueRange:
         if e.op in ("floor", "ceil", "round"):  # the ends are whole numbers
             return self.of(e.x)
         if e.op in ("tanh", "erf", "sin", "cos", "sign"):
-            return Range(Const(-1), ONE)
+            return ValueRange(Const(-1), ONE)
         return _negated(self.of(e.x)) if e.op == "neg" else _ANY
 
-    def _binary(self, e: Binary) -> Range:
+    def _binary(self, e: Binary) -> ValueRange:
         for one, other, place in ((e.a, e.b, 0), (e.b, e.a, 1)):
             if e.op in ("add", "sub")[:2 - place] and isinstance(one, Binary) and (
                     one.op in ("min", "max") and not is_float(e.dtype)):
@@ -132,22 +132,22 @@ class _Ranges:
         x, y = self.of(e.a), self.of(e.b)
         return _ANY if (x.none or y.none) and e.op not in ("min", "max") else join(x, y)
 
-    def _buffer(self, e: Load) -> Range:
+    def _buffer(self, e: Load) -> ValueRange:
         if e.buffer not in self.buffers:
             self.buffers[e.buffer] = _ANY  # while it is looked at
             self.buffers[e.buffer] = _both(self._made(e), _of_type(e.dtype))
         return self.buffers[e.buffer]
 
-    def _made(self, e: Load) -> Range:
+    def _made(self, e: Load) -> ValueRange:
         """The range of what a step makes."""
         if e.buffer in self.b.consts:
             array = self.b.consts[e.buffer]
             if not array.size or not np.isfinite(array).all():
                 return _ANY
-            return Range(Const(int(np.floor(array.min()))), Const(int(np.ceil(array.max()))))
+            return ValueRange(Const(int(np.floor(array.min()))), Const(int(np.ceil(array.max()))))
         step = self.b.known.maker.get(e.buffer)
         if isinstance(step, LibCall) and step.kernel == "topk":
-            return Range(ZERO, self.b.buffers[step.inputs[0]].shape[-1] - 1)
+            return ValueRange(ZERO, self.b.buffers[step.inputs[0]].shape[-1] - 1)
         if not isinstance(step, Compute):
             return _ANY
         if isinstance(step.fold, Fold):
@@ -156,37 +156,37 @@ class _Ranges:
         body = self.of(step.body)
         if step.fold == "sum":
             times = prod((a.extent for a in step.raxes), start=ONE)
-            return Range(body.lo and minimum(body.lo * times, ZERO),
-                         body.hi and maximum(body.hi * times, ZERO))
+            return ValueRange(body.lo and minimum(body.lo * times, ZERO),
+                              body.hi and maximum(body.hi * times, ZERO))
         if step.fold in ("max", "min"):  # of nothing the worst number there is
             some = all((lower(a.extent) or 0) > 0 for a in step.raxes)
-            return body if some else Range(body.lo if step.fold == "min" else None,
-                                           body.hi if step.fold == "max" else None)
+            return body if some else ValueRange(body.lo if step.fold == "min" else None,
+                                                body.hi if step.fold == "max" else None)
         return body if step.fold == "none" else _ANY
 
 
-def _of_number(value: float) -> Range:
+def _of_number(value: float) -> ValueRange:
     if not np.isfinite(value) or abs(value) >= LARGEST:
         return _ANY
-    return Range(Const(int(np.floor(value))), Const(int(np.ceil(value))))
+    return ValueRange(Const(int(np.floor(value))), Const(int(np.ceil(value))))
 
 
-def _scaled(x: Range, by: Fraction) -> Range:
+def _scaled(x: ValueRange, by: Fraction) -> ValueRange:
     """Of a number times a factor, which is not negative; its ends are whole numbers."""
     by = by.limit_denominator(_FINE)
     if not _from_zero(x) or x.hi is None or not by:
-        return Range(ZERO) if _from_zero(x) else _ANY
+        return ValueRange(ZERO) if _from_zero(x) else _ANY
     more = 0 if by.denominator == 1 else 1  # what is rounded
-    return Range(ZERO, simplify(x.hi * by.numerator // by.denominator) + more)
+    return ValueRange(ZERO, simplify(x.hi * by.numerator // by.denominator) + more)
 
 
-def _of_type(dtype: str) -> Range:
+def _of_type(dtype: str) -> ValueRange:
     kind, bits = DTYPES[dtype].kind, 8 * DTYPES[dtype].size
     if dtype == "bool":
         return _BIT
     if kind == "u":
-        return Range(ZERO, Const((1 << bits) - 1) if bits <= _NARROW else None)
-    return Range(Const(-(1 << bits - 1)), Const((1 << bits - 1) - 1)) if (
+        return ValueRange(ZERO, Const((1 << bits) - 1) if bits <= _NARROW else None)
+    return ValueRange(Const(-(1 << bits - 1)), Const((1 << bits - 1) - 1)) if (
         kind == "i" and bits <= _NARROW) else _ANY
 
 
@@ -198,65 +198,65 @@ def _pick(choose: Callable[[Expr, Expr], Expr], x: Expr | None, y: Expr | None,
     return choose(x, y)
 
 
-def _either(x: Range, y: Range) -> Range:
+def _either(x: ValueRange, y: ValueRange) -> ValueRange:
     """Of a number that is in one of two ranges."""
     if x.none or y.none:
         return y if x.none else x
-    return Range(_pick(minimum, x.lo, y.lo, False), _pick(maximum, x.hi, y.hi, False))
+    return ValueRange(_pick(minimum, x.lo, y.lo, False), _pick(maximum, x.hi, y.hi, False))
 
 
-def _both(x: Range, y: Range) -> Range:
+def _both(x: ValueRange, y: ValueRange) -> ValueRange:
     """Of a number that is in both ranges."""
-    return Range(_pick(maximum, x.lo, y.lo, True), _pick(minimum, x.hi, y.hi, True), x.none)
+    return ValueRange(_pick(maximum, x.lo, y.lo, True), _pick(minimum, x.hi, y.hi, True), x.none)
 
 
-def _least(x: Range, y: Range) -> Range:
-    return Range(_pick(minimum, x.lo, y.lo, False), _pick(minimum, x.hi, y.hi, True))
+def _least(x: ValueRange, y: ValueRange) -> ValueRange:
+    return ValueRange(_pick(minimum, x.lo, y.lo, False), _pick(minimum, x.hi, y.hi, True))
 
 
-def _largest(x: Range, y: Range) -> Range:
-    return Range(_pick(maximum, x.lo, y.lo, True), _pick(maximum, x.hi, y.hi, False))
+def _largest(x: ValueRange, y: ValueRange) -> ValueRange:
+    return ValueRange(_pick(maximum, x.lo, y.lo, True), _pick(maximum, x.hi, y.hi, False))
 
 
-def _added(x: Range, y: Range) -> Range:
-    return Range(_pick(lambda p, q: p + q, x.lo, y.lo, False),
-                 _pick(lambda p, q: p + q, x.hi, y.hi, False))
+def _added(x: ValueRange, y: ValueRange) -> ValueRange:
+    return ValueRange(_pick(lambda p, q: p + q, x.lo, y.lo, False),
+                      _pick(lambda p, q: p + q, x.hi, y.hi, False))
 
 
-def _negated(x: Range) -> Range:
-    return Range(None if x.hi is None else ZERO - x.hi, None if x.lo is None else ZERO - x.lo)
+def _negated(x: ValueRange) -> ValueRange:
+    return ValueRange(None if x.hi is None else ZERO - x.hi, None if x.lo is None else ZERO - x.lo)
 
 
-def _product(x: Range, y: Range) -> Range:
+def _product(x: ValueRange, y: ValueRange) -> ValueRange:
     """Of numbers of which one at least is not negative."""
     if not _from_zero(x):
         x, y = y, x
     if not _from_zero(x) or x.hi is None:
-        return Range(ZERO) if _from_zero(x) and _from_zero(y) else _ANY
-    return Range(None if y.lo is None else minimum(y.lo * x.hi, ZERO) if not _from_zero(y)
-                 else ZERO, None if y.hi is None else maximum(y.hi * x.hi, ZERO))
+        return ValueRange(ZERO) if _from_zero(x) and _from_zero(y) else _ANY
+    return ValueRange(None if y.lo is None else minimum(y.lo * x.hi, ZERO) if not _from_zero(y)
+                      else ZERO, None if y.hi is None else maximum(y.hi * x.hi, ZERO))
 
 
-def _quotient(x: Range, y: Range) -> Range:
+def _quotient(x: ValueRange, y: ValueRange) -> ValueRange:
     """By a number of at least 1, rounded down."""
     if y.lo is None or (lower(y.lo) or 0) < 1 or not _from_zero(x):
         return _ANY
-    return Range(ZERO, None if x.hi is None else simplify(x.hi // y.lo))
+    return ValueRange(ZERO, None if x.hi is None else simplify(x.hi // y.lo))
 
 
-def _rest(x: Range, y: Range) -> Range:
+def _rest(x: ValueRange, y: ValueRange) -> ValueRange:
     if y.lo is None or (lower(y.lo) or 0) < 1 or y.hi is None:
         return _ANY
-    return Range(ZERO, y.hi - 1)
+    return ValueRange(ZERO, y.hi - 1)
 
 
-def _from_zero(x: Range) -> bool:
+def _from_zero(x: ValueRange) -> bool:
     low = None if x.lo is None else lower(simplify(x.lo))
     return low is not None and low >= 0
 
 
-_JOINED: Mapping[str, Callable[[Range, Range], Range]] = {
+_JOINED: Mapping[str, Callable[[ValueRange, ValueRange], ValueRange]] = {
     "add": _added, "sub": lambda x, y: _added(x, _negated(y)), "mul": _product, "min": _least,
     "max": _largest, "floordiv": _quotient, "mod": _rest}
 
-__all__ = ["Range", "capacity", "most_of", "range_of"]
+__all__ = ["ValueRange", "capacity", "most_of", "range_of"]

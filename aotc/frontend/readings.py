@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import some
-from aotc.frontend.building.symbolic import Limit, limit_of, readable
+from aotc.frontend.building.declared import flag_any
+from aotc.frontend.building.symbolic import Limit, limit_of, show_condition
 from aotc.frontend.graph import Graph, shorten
 from aotc.frontend.refusals import Refusal, Undecided, parts_of
 from aotc.ir.conditions import conjuncts
@@ -24,8 +24,8 @@ _OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "le": "gt", "gt": "
 
 # ---------------------------------------------------------------- one node
 
-def read_as(b: Builder, options: Mapping[Reading, Sequence[Expr]], why: str,
-            refusal: Refusal) -> Reading:
+def choose_reading(b: Builder, options: Mapping[Reading, Sequence[Expr]], why: str,
+                   refusal: Refusal) -> Reading:
     """Which of the ``options`` ({reading of the node's result: the conditions on extents under
     which the model means it}) holds for all calls; Undecided where that is not known."""
     found = b.graph.readings.get(b.node.outputs[0])
@@ -46,8 +46,8 @@ def assume(b: Builder, cond: Expr, why: str) -> None:
     if isinstance(cond, Const) or cond in b.assumed:
         return
     if b.in_body:
-        b.compute((), Guarded("expected", some([cond]), Const(1), b.rule(
-            f"{why}, whether {readable(cond)} is")), tag="rule")
+        b.compute((), Guarded("expected", flag_any([cond]), Const(1), b.rule(
+            f"{why}, whether {show_condition(cond)} is")), tag="rule")
     else:
         b.check(cond, why)
     b.assumed = b.assumed | {cond}
@@ -72,18 +72,19 @@ def _limits(cond: Expr) -> Iterator[Limit]:
         yield from (x for x in found if x is not None)
 
 
-def negated(cond: Expr) -> Expr:
+def negate_condition(cond: Expr) -> Expr:
     """The condition that another one does not hold."""
     if isinstance(cond, Unary) and cond.op == "not":
         return cond.x
     if isinstance(cond, Binary) and cond.op in ("and", "or"):
-        return Binary("or" if cond.op == "and" else "and", negated(cond.a), negated(cond.b))
+        return Binary("or" if cond.op == "and" else "and", negate_condition(cond.a),
+                      negate_condition(cond.b))
     if isinstance(cond, Binary) and cond.op in _OPPOSITE:
         return compare(_OPPOSITE[cond.op], cond.a, cond.b)
     return Unary("not", cond)
 
 
-def deciding(b: Builder, exprs: Sequence[Expr]) -> list[str]:
+def list_deciding(b: Builder, exprs: Sequence[Expr]) -> list[str]:
     """Names of the dimensions in expressions, as the user knows them."""
     syms = {s for e in exprs for s in walk(e) if isinstance(s, Sym)}
     return [shorten(r.onnx or r.sym.name) for r in b.graph.dims if r.sym in syms]
@@ -91,8 +92,8 @@ def deciding(b: Builder, exprs: Sequence[Expr]) -> list[str]:
 
 # ---------------------------------------------------------------- the whole model
 
-def decided(graph: Graph, error: UnsupportedError, build: Callable[[Graph], Builder],
-            declared: Sequence[Ranks]) -> Graph:
+def decide_readings(graph: Graph, error: UnsupportedError, build: Callable[[Graph], Builder],
+                    declared: Sequence[Ranks]) -> Graph:
     """The Graph with the readings that hold, where ``error`` was raised because they are not known;
     the same object if nothing says which.  ``build``: a trial build that ends at the first node
     that is refused; ``declared``: what the model states of tensors, the surest last: a reading that

@@ -6,8 +6,8 @@ from typing import Any
 
 from aotc.errors import UnsupportedError
 from aotc.frontend.building.registry import OPS, lookup
-from aotc.frontend.graph import Graph, Node, all_nodes, listed, shorten, show_type
-from aotc.frontend.nearest import instead_of
+from aotc.frontend.graph import Graph, Node, all_nodes, limit_lines, shorten, show_type
+from aotc.frontend.nearest import suggest_instead
 
 _NAMES = 40  # nodes named in one line
 UNKNOWN = "no implementation"
@@ -64,7 +64,8 @@ def raise_refused(graph: Graph, refusals: Sequence[UnsupportedError]) -> None:
              for rs in groups.values()]
     what = ("use operators that aotc does not compile" if len(unknown) == len(refusals)
             else "are refused")
-    text = f"{len(refusals)} node(s) of model {shorten(graph.name)!r} {what}:\n" + listed(lines)
+    head = f"{len(refusals)} node(s) of model {shorten(graph.name)!r} {what}:\n"
+    text = head + limit_lines(lines)
     if unknown:
         text += ("\nexport the model without them, simplify it first so that constants are folded, "
                  f"or write the operator as one of the {len(OPS)} supported ones")
@@ -80,7 +81,7 @@ def _line(refusals: Sequence[Refusal]) -> str:
     if first.what == UNKNOWN:
         domain, _, op = first.op.rpartition(".")
         on = f" on {first.types}" if first.types else ""
-        hint = instead_of(domain, op)
+        hint = suggest_instead(domain, op)
         return (f"{who} {names}: operator {shorten(domain or 'ai.onnx')}.{shorten(op)}{times} "
                 f"(opset {first.opset}){on}{'; ' if hint else ''}{hint}")
     return (f"{who} {names} ({first.op}{times}, opset {first.opset}, inputs "
@@ -88,11 +89,11 @@ def _line(refusals: Sequence[Refusal]) -> str:
 
 
 def check_supported(graph: Graph, nodes: Sequence[Node]) -> None:
-    """UnsupportedError that lists those of ``nodes`` without an implementation (``unknown``)."""
-    raise_refused(graph, unknown(graph, nodes))
+    """UnsupportedError that lists those of ``nodes`` without an implementation."""
+    raise_refused(graph, refuse_unknown(graph, nodes))
 
 
-def unknown(graph: Graph, nodes: Sequence[Node]) -> list[UnsupportedError]:
+def refuse_unknown(graph: Graph, nodes: Sequence[Node]) -> list[UnsupportedError]:
     """A Refusal for every node without an implementation.  Where all of them are in branches there
     is none: the If says later which of its branches can run."""
     faults = [n for n in all_nodes(nodes) if is_unknown(n)]

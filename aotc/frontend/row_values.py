@@ -52,7 +52,7 @@ Rows = Mapping[str, Sequence[Row]]
 Rule = Callable[[Graph, Node, Rows, Shapes], Found | None]
 
 
-def merged(found: Iterable[Found | None]) -> Found | None:
+def merge_found(found: Iterable[Found | None]) -> Found | None:
     """All of them as one; None if one of them cannot be said."""
     out = Found()
     for f in found:
@@ -68,8 +68,8 @@ def made_row(n: Node, axis: int, row: Row, places: bool = False) -> Found:
     return Found(tuple(Row(o, axis, row.start, places and row.places) for o in n.outputs if o))
 
 
-def meeting(axes: Sequence[tuple[str, int]], rows: Rows, shape: Shapes | None = None
-             ) -> tuple[int, tuple[Alike, ...]] | None:
+def match_rows(axes: Sequence[tuple[str, int]], rows: Rows, shape: Shapes | None = None
+                ) -> tuple[int, tuple[Alike, ...]] | None:
     """(number of elements, what must have as many) of axes of tensors, (tensor, axis), whose
     elements meet; None if none of them is a row.  ``shape``: of the tensors, where one element
     stands for all."""
@@ -86,14 +86,15 @@ def meeting(axes: Sequence[tuple[str, int]], rows: Rows, shape: Shapes | None = 
                         for (t, axis), s in zip(axes, starts) if s != start)
 
 
-def summed_over(axes: Sequence[tuple[str, int]], rows: Rows, shape: Shapes | None = None) -> Found:
+def sum_over_rows(axes: Sequence[tuple[str, int]], rows: Rows,
+                  shape: Shapes | None = None) -> Found:
     """Axes that meet and are summed over: what lies behind the elements is in none of them."""
-    met = meeting(axes, rows, shape)
+    met = match_rows(axes, rows, shape)
     if met is None:
         return Found()
     start, alike = met
     return Found((), tuple(Row(t, axis, start) for t, axis in dict.fromkeys(axes)), alike)
 
 
-__all__ = ["Alike", "Found", "Row", "Rows", "Rule", "Shapes", "made_row", "meeting", "merged",
-           "summed_over"]
+__all__ = ["Alike", "Found", "Row", "Rows", "Rule", "Shapes", "made_row", "match_rows",
+           "merge_found", "sum_over_rows"]

@@ -13,9 +13,9 @@ from aotc.frontend.row_values import (
     Rule,
     Shapes,
     made_row,
-    meeting,
-    merged,
-    summed_over,
+    match_rows,
+    merge_found,
+    sum_over_rows,
 )
 from aotc.ir.expr import Const
 
@@ -46,7 +46,8 @@ def _gathered_points(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found 
     last = len(shape(at) or ()) - 1
     if of in rows or n.attr("batch_dims", 0) or any(r.axis == last for r in rows[at]):
         return None
-    return merged([Found(zeroed=_no_places(rows[at])), *(made_row(n, r.axis, r) for r in rows[at])])
+    return merge_found([Found(zeroed=_no_places(rows[at])),
+                        *(made_row(n, r.axis, r) for r in rows[at])])
 
 
 def _cut_out(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
@@ -55,7 +56,7 @@ def _cut_out(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     images, regions, numbers = (rows.get(i, ()) for i in n.inputs)
     if any(r.axis for r in images) or any(r.axis for r in regions) or len(set(n.inputs)) < 3:
         return None
-    met = meeting([(n.inputs[1], 0), (n.inputs[2], 0)], rows)
+    met = match_rows([(n.inputs[1], 0), (n.inputs[2], 0)], rows)
     made = () if met is None else (Row(n.outputs[0], 0, met[0], False),)
     return Found(made, (), met[1] if met else (), tuple(images),
                  zeroed=_no_places((*regions, *numbers)))
@@ -69,7 +70,7 @@ def _sampled(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     if image == grid or any(r.axis > 1 for r in rows.get(image, ())) or any(
             r.axis == rank - 1 for r in rows.get(grid, ())):
         return None
-    met = meeting([(image, 0), (grid, 0)], rows)
+    met = match_rows([(image, 0), (grid, 0)], rows)
     made = [] if met is None else [Row(n.outputs[0], 0, met[0], False)]
     made += [Row(n.outputs[0], 1, r.start, False) for r in rows.get(image, ()) if r.axis]
     made += [Row(n.outputs[0], r.axis + 1, r.start, False) for r in rows.get(grid, ()) if r.axis]
@@ -84,7 +85,7 @@ def _suppressed(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | Non
     if boxes == scores or any(i in rows for i in n.inputs[2:]) or any(
             r.axis != (1 if r.tensor == boxes else 2) for r in mine):
         return None
-    met = meeting([(boxes, 1), (scores, 2)], rows)
+    met = match_rows([(boxes, 1), (scores, 2)], rows)
     assert met is not None, n
     return Found((), (Row(scores, 2, met[0]),), met[1])
 
@@ -101,7 +102,7 @@ def _kept(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
         return None
     others = tuple(Row(n.outputs[0], r.axis, r.start, r.places)
                    for r in rows.get(of, ()) if r.axis != axis)
-    met = meeting([(keep, 0), (of, axis)], rows) if there else None
+    met = match_rows([(keep, 0), (of, axis)], rows) if there else None
     return Found(others, tuple(there), met[1] if met else ())
 
 
@@ -119,21 +120,21 @@ def _put_in(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
         if not isinstance(width, Const) or any(r.axis == lead for r in rows.get(at, ())):
             return None
         named = set(range(width.value))
-        updates = [summed_over([(at, k), (new, k)], rows) for k in range(lead)]
+        updates = [sum_over_rows([(at, k), (new, k)], rows) for k in range(lead)]
         rest = {k: [(into, k), (new, k - width.value + lead)] for k in range(width.value, rank)}
     else:
         named = {n.attr("axis", 0) % max(rank, 1)}
-        updates = [summed_over([(at, k), (new, k)], rows) for k in named]
+        updates = [sum_over_rows([(at, k), (new, k)], rows) for k in named]
         rest = {k: [(t, k) for t in n.inputs] for k in set(range(rank)) - named}
     made = [Row(n.outputs[0], r.axis, r.start, False) for r in rows.get(into, ())]
     beside: tuple[Alike, ...] = ()
     for k, axes in rest.items():
-        met = meeting(axes, rows)
+        met = match_rows(axes, rows)
         if met is not None and k not in {r.axis for r in made}:
             return None
         beside += met[1] if met else ()
     inside = tuple(r for r in rows.get(into, ()) if r.axis in named)
-    return merged([*updates, Found(tuple(made), (), beside, inside)])
+    return merge_found([*updates, Found(tuple(made), (), beside, inside)])
 
 
 def _by_mask(n: Node, how: OfMask, rows: Rows, shape: Shapes) -> Found | None:
@@ -148,10 +149,10 @@ def _by_mask(n: Node, how: OfMask, rows: Rows, shape: Shapes) -> Found | None:
         at = k if how.rows == "all" else k - rank + ahead  # of the value, -1 and below: none
         if how.rows == "all" or how.rows == "alike" and k >= lead and at >= 0:
             axes.append((value, at))
-        met = meeting(axes, rows, shape)
+        met = match_rows(axes, rows, shape)
         if met is not None:
             found.append(Found((Row(n.outputs[0], k, met[0], False),), (), met[1]))
-    return merged(found)
+    return merge_found(found)
 
 
 def _resized(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:

@@ -19,7 +19,7 @@ MOST = 8  # elements of such an input
 TRIED = 1 << 12  # combinations of extents
 
 
-def settled(graph: Graph, build: Callable[[Graph], Builder]) -> Graph:
+def settle_inputs(graph: Graph, build: Callable[[Graph], Builder]) -> Graph:
     """The Graph with what its declared outputs say of its inputs; the same object if that is
     nothing.  ``build``: a trial build."""
     unknown = {t.name: tuple(Sym(f"~{t.name}_{k}", 0, None) for k in range(n))

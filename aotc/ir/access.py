@@ -10,7 +10,7 @@ from typing import ClassVar
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, as_expr, rewrite
 from aotc.ir.indices.polynomial import ONE, Monomial, Poly, cancels, p_add
 from aotc.ir.layout import Layout, LayoutJson, Reorder
-from aotc.ir.simplify import from_poly, linear_in, lower, same, simplify, to_poly, upper
+from aotc.ir.simplify import are_equal, from_poly, lower, simplify, split_linear, to_poly, upper
 
 WOVEN = 4  # rows that vectors weave into each other
 
@@ -62,13 +62,13 @@ def flat_index(load: Load, place: Callable[[str], Callable[[Shape], Expr]]) -> E
 
 def stride(offset: Expr, axis: Expr) -> Expr | None:
     """The constant (in ``axis``) step of an offset along an axis; None if it is not affine."""
-    parts = linear_in(offset, axis)
+    parts = split_linear(offset, axis)
     return None if parts is None else parts[0]
 
 
 def affine_parts(offset: Expr, axis: Expr) -> tuple[Expr, Expr]:
     """(stride, what is left at 0) of an offset that is known to be affine in the axis."""
-    parts = linear_in(offset, axis)
+    parts = split_linear(offset, axis)
     assert parts is not None, f"{offset} along {axis}"
     return parts
 
@@ -80,14 +80,14 @@ def affine_stride(offset: Expr, axis: Expr) -> Expr:
 
 def is_unit(offset: Expr, axis: Expr) -> bool:
     step = stride(offset, axis)
-    return step is not None and same(step, Const(1))
+    return step is not None and are_equal(step, Const(1))
 
 
 def is_woven(offset: Expr, lane: Axis, block: Axis) -> bool:
     """True if neighbours along ``lane`` lie apart by the 2 to ``WOVEN`` points of ``block`` between
     them, which are all there is: rows of lanes that are woven into each other."""
     n, step = block.extent, stride(offset, lane)
-    return isinstance(n, Const) and 1 < n.value <= WOVEN and step is not None and same(
+    return isinstance(n, Const) and 1 < n.value <= WOVEN and step is not None and are_equal(
         step, n) and is_unit(offset, block)
 
 

@@ -254,11 +254,11 @@ class Owned(Stmt):
 _IN_ORDER = (Barrier, Product, BlockArray, Commit, Arrived, Registers, Shares, Sums, BlockTile)
 
 
-def in_order(body: Iterable[Stmt]) -> bool:
+def needs_order(body: Iterable[Stmt]) -> bool:
     """True if statements, those inside of others among them, have to be done one turn of the loop
     around them after the other."""
     return any(isinstance(s, _IN_ORDER) for s in body)
 
 
 __all__ = ["Arrived", "BlockArray", "BlockTile", "Commit", "Digits", "Fetch", "Hold", "JoinSums",
-           "Owned", "Product", "Registers", "Rounded", "Shares", "Sums", "TeamSums", "in_order"]
+           "Owned", "Product", "Registers", "Rounded", "Shares", "Sums", "TeamSums", "needs_order"]

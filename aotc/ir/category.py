@@ -197,7 +197,7 @@ def zero_outside(e: Expr, cond: Expr | None) -> Expr:
 
 
 
-def endless(guard: Expr | None, k: Axis) -> bool:
+def is_endless(guard: Expr | None, k: Axis) -> bool:
     """True for a row operand with padding along a sum without a bound: there are no zeros that it
     could read in its place."""
     return guard is not None and upper(k.extent) is None

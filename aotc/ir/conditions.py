@@ -18,8 +18,8 @@ from aotc.ir.expr import (
     minimum,
     walk,
 )
-from aotc.ir.program import FOLD_STEP, Fold, neutral
-from aotc.ir.simplify import linear_in, same, simplify
+from aotc.ir.program import FOLD_STEP, Fold, neutral_value
+from aotc.ir.simplify import are_equal, simplify, split_linear
 
 _TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}  # with its sides exchanged
 
@@ -34,7 +34,7 @@ def conjuncts(cond: Expr) -> list[Expr]:
 def same_condition(a: Expr, b: Expr) -> bool:
     """True if two integer comparisons hold for the same points, as far as their forms tell."""
     x, y = _slack(a), _slack(b)
-    return x is not None and y is not None and same(x, y)
+    return x is not None and y is not None and are_equal(x, y)
 
 
 def _slack(cond: Expr) -> Expr | None:
@@ -54,7 +54,7 @@ def bounds(cond: Expr, axis: Expr) -> tuple[Expr | None, Expr | None] | None:
     if cond.a.dtype != "i64":
         return None
     diff = simplify(cond.a - cond.b)
-    parts = linear_in(diff, axis)
+    parts = split_linear(diff, axis)
     if parts is None or not isinstance(parts[0], Const) or parts[0].value == 0 or any(
             isinstance(n, Load) for n in walk(diff)):
         return None
@@ -78,7 +78,7 @@ def bounds_from_data(cond: Expr, axis: Axis) -> tuple[Expr | None, Expr | None] 
     op, near, far = cond.op, cond.a, cond.b
     if axis not in axes_of(near):
         op, near, far = _TURNED[op], far, near
-    parts = linear_in(near, axis)
+    parts = split_linear(near, axis)
     if parts is None or parts[0] != Const(1) or depends_on_data(near) or axis in axes_of(far) or (
             not depends_on_data(far) or any(isinstance(n, Guarded) for n in walk(far))):
         return None
@@ -112,7 +112,7 @@ def guard_in(body: Expr, fold: str | Fold) -> Where | None:
         return None
     product = fold == "sum" and isinstance(body, Binary) and body.op == "mul"
     for x in (body, *(children(body) if product else ())):
-        if isinstance(x, Where) and x.b == neutral(fold, x.b.dtype):
+        if isinstance(x, Where) and x.b == neutral_value(fold, x.b.dtype):
             return x
     return None
 

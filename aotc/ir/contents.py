@@ -13,7 +13,7 @@ from aotc.ir.expr import (
     Load,
     Sym,
     Var,
-    kept,
+    keep_result,
     leaves,
     loads,
     rewrite,
@@ -34,7 +34,7 @@ def buffers_in(value: object) -> Mapping[str, None]:
     return _buffers(value) if is_dataclass(value) else {}
 
 
-@kept
+@keep_result
 def _buffers(value: Any) -> dict[str, None]:
     found: dict[str, None] = {}
     for name in _buffer_fields(value):
@@ -73,7 +73,7 @@ def _buffer_fields(value: object) -> tuple[str, ...]:
     return getattr(type(value), "BUFFERS", ())
 
 
-def substituted(value: Any, new: Mapping[Expr, Expr]) -> Any:
+def substitute_axes(value: Any, new: Mapping[Expr, Expr]) -> Any:
     """Statements with expressions in place of axes."""
     def instead(e: Expr) -> Expr:
         out = substitute(e, new)
@@ -114,7 +114,7 @@ def symbols(e: Expr) -> Iterator[Sym]:
             yield from symbols(n.extent)
 
 
-def for_all(values: Sequence[V]) -> V:
+def join_ranges(values: Sequence[V]) -> V:
     """The first of values that differ in the ranges of symbols only, right for all of them."""
     if len(values) == 1:
         return values[0]
@@ -147,7 +147,7 @@ def nodes(value: object) -> Iterator[Expr]:
     return walk(*expressions(value))
 
 
-@kept
+@keep_result
 def guards(value: Any) -> tuple[Guarded, ...]:
     """The distinct values from data with a rule in a statement or kernel, in order."""
     return tuple(n for n in nodes(value) if isinstance(n, Guarded))
@@ -162,10 +162,10 @@ def names_in(value: object) -> frozenset[str]:
     return _names(value) if is_dataclass(value) else frozenset()
 
 
-@kept
+@keep_result
 def _names(value: Any) -> frozenset[str]:
     return names_in(tuple(getattr(value, name) for name in _fields_of(type(value))))
 
 
-__all__ = ["buffers_in", "expressions", "for_all", "guards", "names_in", "nodes", "substituted",
-           "symbols", "with_buffers", "with_expressions", "with_symbols"]
+__all__ = ["buffers_in", "expressions", "join_ranges", "guards", "names_in", "nodes",
+           "substitute_axes", "symbols", "with_buffers", "with_expressions", "with_symbols"]

@@ -38,7 +38,7 @@ _LOCK = RLock()  # reentrant: making a node may have the collector forget others
 
 class _Unique(type):
     """Makes of a node that equals a living one that one: equality and hash are those of objects,
-    and what is ``kept`` with a node is known wherever an equal one is written again."""
+    and what is kept with a node is known wherever an equal one is written again."""
 
     arity: int  # so many arguments are the key themselves
     key: Callable[[Any], tuple[Any, ...]]  # of a node: what makes it equal to one of its type
@@ -126,7 +126,7 @@ def _node(cls: type[E]) -> type[E]:
     return cls
 
 
-def kept(fn: Callable[[T], R]) -> Callable[[T], R]:
+def keep_result(fn: Callable[[T], R]) -> Callable[[T], R]:
     """``fn(value)`` of a frozen dataclass, such as a node, computed once per object and kept with
     it: what is asked again and again, and small beside it."""
     name = f"_{fn.__name__}"
@@ -338,17 +338,17 @@ def compare(op: str, a: ExprLike, b: ExprLike) -> Expr:
     return binary(op, a, b)
 
 
-def checked(i: Expr, n: ExprLike, why: str = "") -> Guarded:
+def check_index(i: Expr, n: ExprLike, why: str = "") -> Guarded:
     """Index ``i`` from data into an extent ``n``; see ``Guarded``."""
     return Guarded("checked", i, as_expr(n), why)
 
 
-def all_of(conds: Iterable[Expr]) -> Expr | None:
+def all_hold(conds: Iterable[Expr]) -> Expr | None:
     """Conjunction of bool expressions; None if there are none."""
     return _joined("and", conds)
 
 
-def any_of(conds: Iterable[Expr]) -> Expr | None:
+def any_holds(conds: Iterable[Expr]) -> Expr | None:
     """Disjunction of bool expressions; None if there are none."""
     return _joined("or", conds)
 
@@ -425,13 +425,13 @@ def walk(*roots: Expr) -> Iterator[Expr]:
             todo.extend(reversed(children(n)))
 
 
-@kept
+@keep_result
 def loads(e: Expr) -> tuple[Load, ...]:
     """Tuple of the distinct Load nodes in a stable order."""
     return tuple(n for n in walk(e) if isinstance(n, Load))
 
 
-@kept
+@keep_result
 def leaves(e: Expr) -> frozenset[Expr]:
     """Frozen set of the names and loads in ``e``: what loops, symbols and memory decide."""
     return frozenset((e,) if isinstance(e, (Axis, Sym, Var, Load)) else ()).union(
@@ -450,7 +450,7 @@ def depends_on_data(e: Expr) -> bool:
     return any(isinstance(n, (Load, Var)) for n in leaves(e))
 
 
-@kept
+@keep_result
 def _axes(e: Expr) -> frozenset[Axis]:
     return frozenset(n for n in walk(e) if isinstance(n, Axis))
 
@@ -490,4 +490,4 @@ def _infix(e: Binary) -> str:
     return f"{show(e.a, p)} {_INFIX[e.op]} {show(e.b, p + 1)}"
 
 
-_index_text = kept(_infix)  # of arithmetic on indices, whose parts are shown again and again
+_index_text = keep_result(_infix)  # of arithmetic on indices, whose parts are shown again and again

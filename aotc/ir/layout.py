@@ -20,13 +20,13 @@ from aotc.ir.expr import (
     Expr,
     ExprLike,
     Shape,
-    all_of,
+    all_hold,
     as_expr,
     compare,
     minimum,
     show,
 )
-from aotc.ir.simplify import lower, same, simplify
+from aotc.ir.simplify import are_equal, lower, simplify
 
 Dims = list[Expr]  # an expression per dimension
 LayoutJson = tuple[tuple[Any, ...], ...]  # (kind, its fields in order) per primitive
@@ -49,9 +49,9 @@ class Split:
         known = prod(f for f in self.factors if f != -1)
         rest = simplify(extent // max(known, 1))
         bad = [f for f in self.factors if f < 1 and f != -1] or self.factors.count(-1) > 1
-        whole = known > 0 and same(rest * known, extent)
+        whole = known > 0 and are_equal(rest * known, extent)
         if bad or not self.factors or not whole or (-1 not in self.factors
-                                                    and not same(rest, as_expr(1))):
+                                                    and not are_equal(rest, as_expr(1))):
             raise ScheduleError(f"layout: {self}: factors must multiply to {show(extent)}"
                                 + _split_advice(extent, self.dim, known))
         return [rest if f == -1 else as_expr(f) for f in self.factors]
@@ -346,7 +346,7 @@ class Layout:
                logical_shape: Sequence[ExprLike]) -> Expr | None:
         """Condition under which a physical place holds an element and not padding; None if
         every place does.  A packing is ``Where(inside, Load(x, inverse_index), 0)``."""
-        return all_of(self._inverse(physical_index, logical_shape)[1])
+        return all_hold(self._inverse(physical_index, logical_shape)[1])
 
     def _inverse(self, physical_index: Sequence[ExprLike],
                  logical_shape: Sequence[ExprLike]) -> tuple[Shape, list[Expr]]:

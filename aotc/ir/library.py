@@ -35,7 +35,7 @@ WHOLE = None  # an operand of any rank: the kernel has one item
 
 
 @dataclass(frozen=True)
-class Library:
+class LibraryKernel:
     """inner: dimensions of an item, per operand (inputs, then outputs).  outs: name and dtype of
     every output ("" is that of the first input).  sizes: ((operand,
     dimension counted from the end, or 0 for the number of its elements), ...).  attrs: names, in
@@ -250,25 +250,27 @@ def _ngrams(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) ->
 
 
 LIBRARY = {k.name: k for k in (
-    Library("topk", (1, 1), (("order", "i64"),), ((0, 1), (1, 1)), ("largest",), _topk),
-    Library("kept", (1, 1, 0), (("place", "i64"), ("total", "i64")), ((0, 1), (1, 1)), (), _kept),
-    Library("unique", (2, 1, 1, 1, 0, 1),
-            (("place", "i64"), ("inverse", "i64"), ("counts", "i64"), ("total", "i64"),
-             ("work", "i64")), ((0, 2), (0, 1), (1, 1)), ("sorted",), _unique,
-            (((0, 2), (2, 1)), ((0, 2), (5, 1)), ((1, 1), (3, 1)))),
-    Library("nms", (3, 3, 0, 1, 2, 0, 1), (("picked", "i64"), ("total", "i64"), ("work", "i64")),
-            ((1, 3), (1, 2), (1, 1), (4, 2)), ("threshold", "centred"), _nms,
-            (((0, 3), (1, 3)), ((0, 2), (1, 1)), ((1, 1), (6, 1)))),
-    Library("scatter", (WHOLE, WHOLE, WHOLE, WHOLE), (("y", ""),), ((0, 0), (1, 0), (2, 0)),
-            ("join",), _scatter),
-    Library("append", (WHOLE, WHOLE, WHOLE), (("all", ""),), ((0, 0), (1, 0)), (), _append,
-            numbers=("rows", "start"), grows=True),
-    Library("ngrams", (1, 2, 1), (("counts", "i64"),), ((0, 1), (2, 1)), ("roots", "gaps"),
-            _ngrams),
-    Library("trees", (1, 2, 2, 1), (("sums", ""),), ((0, 1), (3, 1)), ("each", "shift"), _trees,
-            rows=32),
-    Library("votes", (1, 2, 2, 2, 1), (("sums", ""),), ((0, 1), (2, 2), (4, 1)), ("shift",),
-            _votes, (((3, 1), (4, 1)),), rows=32),
+    LibraryKernel("topk", (1, 1), (("order", "i64"),), ((0, 1), (1, 1)), ("largest",), _topk),
+    LibraryKernel("kept", (1, 1, 0), (("place", "i64"), ("total", "i64")), ((0, 1), (1, 1)), (),
+                  _kept),
+    LibraryKernel("unique", (2, 1, 1, 1, 0, 1),
+                  (("place", "i64"), ("inverse", "i64"), ("counts", "i64"), ("total", "i64"),
+                   ("work", "i64")), ((0, 2), (0, 1), (1, 1)), ("sorted",), _unique,
+                  (((0, 2), (2, 1)), ((0, 2), (5, 1)), ((1, 1), (3, 1)))),
+    LibraryKernel("nms", (3, 3, 0, 1, 2, 0, 1), (("picked", "i64"), ("total", "i64"),
+                                                 ("work", "i64")),
+                  ((1, 3), (1, 2), (1, 1), (4, 2)), ("threshold", "centred"), _nms,
+                  (((0, 3), (1, 3)), ((0, 2), (1, 1)), ((1, 1), (6, 1)))),
+    LibraryKernel("scatter", (WHOLE, WHOLE, WHOLE, WHOLE), (("y", ""),), ((0, 0), (1, 0), (2, 0)),
+                  ("join",), _scatter),
+    LibraryKernel("append", (WHOLE, WHOLE, WHOLE), (("all", ""),), ((0, 0), (1, 0)), (), _append,
+                  numbers=("rows", "start"), grows=True),
+    LibraryKernel("ngrams", (1, 2, 1), (("counts", "i64"),), ((0, 1), (2, 1)), ("roots", "gaps"),
+                  _ngrams),
+    LibraryKernel("trees", (1, 2, 2, 1), (("sums", ""),), ((0, 1), (3, 1)), ("each", "shift"),
+                  _trees, rows=32),
+    LibraryKernel("votes", (1, 2, 2, 2, 1), (("sums", ""),), ((0, 1), (2, 2), (4, 1)), ("shift",),
+                  _votes, (((3, 1), (4, 1)),), rows=32),
 )}
 
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 from aotc.ir.contents import guards
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Const, Expr, Shape, Sym, show
-from aotc.ir.kernel.plan_kernels import Kernel, Rule, Size, most
+from aotc.ir.kernel.plan_kernels import Kernel, Rule, Size, largest_size
 from aotc.ir.plan_regions import PlanRegion
 from aotc.ir.program import Alias, Check
 from aotc.ir.simplify import simplify
@@ -137,7 +137,7 @@ class Plan:
     @property
     def slab_bytes(self) -> Size:
         """Bytes of scratch that every worker needs for the largest kernel, as a kernel's."""
-        return most(k.slab_bytes for k in self.kernels)
+        return largest_size(k.slab_bytes for k in self.kernels)
 
     @property
     def weights_bytes(self) -> int:

@@ -62,7 +62,7 @@ class Choice:
 PlanRegion = Rounds | Choice
 
 
-def moved(region: PlanRegion, by: int) -> PlanRegion:
+def move_region(region: PlanRegion, by: int) -> PlanRegion:
     """The region with all kernels so many places later."""
     if isinstance(region, Rounds):
         return replace(region, first=region.first + by, end=region.end + by)

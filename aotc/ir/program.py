@@ -42,7 +42,7 @@ _NEUTRAL: dict[str, float] = {"sum": 0, "prod": 1, "max": float("-inf"), "min": 
 FOLDS = ("none", *FOLD_STEP)
 
 
-def neutral(fold: str, dtype: str) -> Const:
+def neutral_value(fold: str, dtype: str) -> Const:
     """What a fold of values of ``dtype`` starts from; of integers, the least or the largest."""
     kind = DTYPES[dtype].kind
     if fold in ("max", "min") and kind != "f":

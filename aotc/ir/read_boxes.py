@@ -22,13 +22,13 @@ from aotc.ir.expr import (
     Unary,
     Where,
     children,
-    kept,
+    keep_result,
     leaves,
     maximum,
     minimum,
 )
 from aotc.ir.program import Compute
-from aotc.ir.simplify import lower, same, simplify, to_poly, upper
+from aotc.ir.simplify import are_equal, lower, simplify, to_poly, upper
 
 Ranges = Mapping[Axis, tuple[Expr, Expr]]  # (first, last), or (first, extent) of a box
 ShapeOf = Callable[[str], Shape]  # of a buffer
@@ -81,7 +81,7 @@ def reads_once(compute: Compute, buffer: str) -> bool:
     if len(moved) + sum(map(_fixed, load.index)) != len(load.index):
         return False
     held = (_tightened(a, known, {}, a.extent)[:2] for a in compute.axes if a not in moved)
-    return len(set(moved)) == len(moved) and all(same(lo, last) for lo, last in held)
+    return len(set(moved)) == len(moved) and all(are_equal(lo, last) for lo, last in held)
 
 
 def extent_bound(lo: Expr, last: Expr) -> int | None:
@@ -109,7 +109,7 @@ def _read_by(exprs: Iterable[Expr], ranges: Ranges, shape: ShapeOf) -> dict[str,
     return found
 
 
-@kept
+@keep_result
 def _loads_of(e: Expr) -> dict[str, list[tuple[Load, Facts]]]:
     """{buffer: [(Load, conditions under which it happens)]} of an expression."""
     found: dict[str, list[tuple[Load, Facts]]] = {}
@@ -291,7 +291,7 @@ def _binary(a: Binary, ranges: Ranges) -> Bound | None:
     first, last = simplify(x[0] // d), simplify(x[1] // d)
     if a.op == "floordiv":
         return first, last, simplify((x[2] + d - 1) // d)
-    if same(first, last):
+    if are_equal(first, last):
         return simplify(x[0] % d), simplify(x[1] % d), x[2]
     return Const(0), simplify(d - 1), simplify(d - 1)
 

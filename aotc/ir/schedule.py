@@ -30,7 +30,7 @@ from aotc.ir.stage_choice import FIELDS, LOOPS, TABLES, UNSAID, StageChoice
 from aotc.json_text import (
     faulty_items,
     faulty_keys,
-    frozen,
+    freeze_json,
     item_kinds,
     json_kinds,
     read_json,
@@ -390,14 +390,14 @@ def _read(data: Any) -> Schedule:
         raise ScheduleError(faults)
     groups = tuple(map(_group, data["groups"]))
     return Schedule(data["target"], groups,
-                    {k: frozen(v) for k, v in data.get("layouts", {}).items()},
+                    {k: freeze_json(v) for k, v in data.get("layouts", {}).items()},
                     {k: Slot(**v) for k, v in data.get("buffers", {}).items()},
-                    tuple(frozen(v) for v in data.get("rewrites", [])),
+                    tuple(freeze_json(v) for v in data.get("rewrites", [])),
                     {k: tuple(map(_read, v)) for k, v in data.get("regions", {}).items()},
                     **{k: data[k] for k in _ONE_OF if k in data},
                     variants=tuple(_variant(i, v, data)
                                    for i, v in enumerate(data.get("variants", ()))),
-                    order=frozen(data.get("order", [])))
+                    order=freeze_json(data.get("order", [])))
 
 
 def _faulty_group(where: str, data: Any) -> list[str]:
@@ -421,7 +421,7 @@ def _group(data: Mapping[str, Any]) -> Group:
         for stage, value in data.get(table, {}).items():
             choices.setdefault(stage, {}).update(
                 value if table == "loops" else {_FIELD_OF[table]: value})
-    return Group(**{k: frozen(v) for k, v in data.items() if k not in TABLES},
+    return Group(**{k: freeze_json(v) for k, v in data.items() if k not in TABLES},
                  choices={s: StageChoice(**c) for s, c in choices.items()})
 
 
@@ -432,7 +432,8 @@ def _variant(number: int, data: Mapping[str, Any], whole: Mapping[str, Any]) -> 
         schedule = _read(own)
     except ScheduleError as err:
         raise ScheduleError([f"variants[{number}]: {f}" for f in err.faults]) from None
-    return Variant({k: frozen(v) for k, v in data["when"].items()}, schedule, data.get("why", ""))
+    return Variant({k: freeze_json(v) for k, v in data["when"].items()}, schedule,
+                   data.get("why", ""))
 
 
 def _faulty_variant(where: str, data: Any) -> list[str]:

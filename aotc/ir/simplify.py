@@ -23,7 +23,7 @@ from aotc.ir.expr import (
     binary,
     children,
     contains,
-    kept,
+    keep_result,
     with_children,
 )
 from aotc.ir.indices.polynomial import (
@@ -31,14 +31,14 @@ from aotc.ir.indices.polynomial import (
     Monomial,
     Poly,
     atom_key,
+    cancel_factor,
     cancels,
-    drop,
+    drop_atom,
+    is_negated_extent,
     long_division,
-    negated_extent,
     p_add,
     p_const,
     p_mul,
-    reduced,
     relaxed_upper,
     split,
 )
@@ -91,7 +91,7 @@ def _padded(cond: Expr, e: Where) -> Poly | None:
         return None
     (a, b), cut = ((a, b) if cond.op == "eq" else (b, a)), cond.a
     if not isinstance(cut, Binary) or cut.op != "mod" or not isinstance(
-            cut.b, Const) or not same(b, a + cut.b - cut):
+            cut.b, Const) or not are_equal(b, a + cut.b - cut):
         return None
     return p_add(to_poly(a), to_poly(Binary("mod", Const(0) - cut.a, cut.b)))
 
@@ -138,7 +138,7 @@ def simplify(e: Expr) -> Expr:
         return e.a if e.cond.value else e.b
     if isinstance(e, Cast) and e.x.dtype == e.dtype:
         return e.x
-    if isinstance(e, Guarded) and (same(e.a, e.b) if e.op == "expected" else proves(
+    if isinstance(e, Guarded) and (are_equal(e.a, e.b) if e.op == "expected" else proves(
             Binary("ge", e.a, Const(0))) and proves(Binary("lt", e.a, e.b))):
         return e.a
     return e
@@ -229,14 +229,14 @@ def _div(p: Poly, d: Poly) -> Poly:
         return q
     dc = p_const(d)
     if dc and dc > 0:
-        r, dc = reduced(r, dc)
+        r, dc = cancel_factor(r, dc)
         if dc == 1:
             return p_add(q, r)
         d = {ONE: dc}
         inner = _nested_div(r, dc)
         if inner is not None:
             return p_add(q, inner)
-        if negated_extent(r):
+        if is_negated_extent(r):
             up = p_add(p_mul(r, {ONE: -1}), {ONE: dc - 1})
             return p_add(q, _div(up, d), -1)
     return p_add(q, {(Binary("floordiv", from_poly(r), from_poly(d)),): 1})
@@ -358,7 +358,7 @@ def _eliminate_axes(p: Poly) -> Poly:
             for m, c in p.items():
                 n = m.count(axis)
                 if n == 1:
-                    coeff[drop(m, axis)] = c
+                    coeff[drop_atom(m, axis)] = c
                 elif n == 0:
                     rest[m] = c
             if len(coeff) + len(rest) < len(p) or any(_inside(axis, m) for m in p):
@@ -397,7 +397,7 @@ def _shift_syms(p: Poly) -> Poly:
     return out
 
 
-@kept
+@keep_result
 def _from_zero(a: Sym) -> Sym:
     return Sym(a.name, 0, None if a.hi is None else a.hi - a.lo)
 
@@ -476,12 +476,12 @@ def proves(cond: Expr) -> bool:
     return simplify(cond) == Const(True, "bool")
 
 
-def same(a: Expr, b: Expr) -> bool:
+def are_equal(a: Expr, b: Expr) -> bool:
     """True if two index expressions are provably equal."""
     return to_poly(a) == to_poly(b) or not _recombine(p_add(to_poly(a), to_poly(b), -1))
 
 
-def linear_in(e: Expr, axis: Expr) -> tuple[Expr, Expr] | None:
+def split_linear(e: Expr, axis: Expr) -> tuple[Expr, Expr] | None:
     """(coefficient, rest) with e = coefficient*axis + rest and neither holding the axis;
     None if e is not affine in it."""
     coeff: Poly = {}
@@ -492,7 +492,7 @@ def linear_in(e: Expr, axis: Expr) -> tuple[Expr, Expr] | None:
         if n > 1 or inside:
             return None
         if n:
-            coeff[drop(m, axis)] = c
+            coeff[drop_atom(m, axis)] = c
         else:
             rest[m] = c
     return from_poly(coeff), from_poly(rest)

@@ -2,8 +2,8 @@
 
 Proved from the ranges of loops, the values of a kernel's names, the conditions around an access
 and the sizes of register tiles, whatever data there is: what cannot be proved is a fault.  Where
-symbols decide, what is not proved is one if a point at which it fails is found (``in_doubt``).
-Vectors are as their ranges: a last one that is cut stores what there is.
+symbols decide, what is not proved is one if a point at which it fails is found
+(``may_be_negative``).  Vectors are as their ranges: a last one that is cut stores what there is.
 """
 
 from bisect import bisect_left
@@ -31,11 +31,11 @@ from aotc.ir.library import LIBRARY, item
 from aotc.ir.numbers.byte_panels import group_room
 from aotc.ir.plan import Place, Plan
 from aotc.ir.read_boxes import Facts, conditions, guarded_loads
-from aotc.ir.simplify import same, simplify, to_poly
+from aotc.ir.simplify import are_equal, simplify, to_poly
 from aotc.ir.statements import NEXT, STEP, TILE, Copy, Let, Put, Range
 from aotc.ir.tile_statements import dot_step, slice_start, whole_steps
 from aotc.oracle.points import How
-from aotc.oracle.prove import Scope, in_doubt, never_negative
+from aotc.oracle.prove import ProofScope, is_never_negative, may_be_negative
 
 
 def plan_faults(plan: Plan) -> list[str]:
@@ -56,7 +56,7 @@ def _place(plan: Plan, place: Place) -> list[str]:
         size = place.room * DTYPES[place.dtype].size + (place.holders - 1) * place.stride
     for slot in plan.slots[place.slot:] if place.storage == "arena" else ():
         room = room + slot
-        if not in_doubt(room - place.offset - size, Scope()):
+        if not may_be_negative(room - place.offset - size, ProofScope()):
             return []
     return [] if place.storage != "arena" else [f"{place}: {simplify(size)} bytes end behind it"]
 
@@ -75,8 +75,8 @@ class _Kernel:
         self.shapes = {p.name: p.shape for p in plan.places}
         self.sizes = {p.name: p.elements for p in plan.places} | {
             s.name: as_expr(s.elements) for s in kernel.scratch}
-        self.scope = self.bound(Scope({TILE: ("range", Const(0), simplify(kernel.tiles - 1))},
-                                      facts, tables, tuple(c.cond for c in plan.checks)),
+        self.scope = self.bound(ProofScope({TILE: ("range", Const(0), simplify(kernel.tiles - 1))},
+                                           facts, tables, tuple(c.cond for c in plan.checks)),
                                 kernel.let, "let")
         if kernel.steps is not None:
             steps = {STEP: ("range", Const(0), simplify(kernel.steps.count - 1))}
@@ -119,7 +119,7 @@ class _Kernel:
     def fault(self, text: str) -> None:
         self.found.append(f"{self.where}: {text}")
 
-    def bound(self, scope: Scope, lets: Bindings, what: str) -> Scope:
+    def bound(self, scope: ProofScope, lets: Bindings, what: str) -> ProofScope:
         """The Scope with the names ``lets`` bound; each lies in the extent that it claims."""
         self.where = self.name
         for v, e in lets:
@@ -129,20 +129,21 @@ class _Kernel:
             scope = scope.inside({v: ("value", e)})
         return scope
 
-    def loops(self, scope: Scope, ranges: Iterable[Range]) -> Scope:
+    def loops(self, scope: ProofScope, ranges: Iterable[Range]) -> ProofScope:
         """The Scope inside loops; each stays in the extent of its axis."""
         for r in ranges:
             last, empty = simplify(r.hi - 1), simplify(r.lo - r.hi)
             self.known(scope, r.lo + r.hi, f"range {r}")
             runs = (simplify(last - r.lo),)
-            if in_doubt(r.lo, scope, runs) or in_doubt(r.axis.extent - r.hi, scope, runs):
-                if not never_negative(empty, scope):
+            if may_be_negative(r.lo, scope, runs) or may_be_negative(r.axis.extent - r.hi, scope,
+                                                                     runs):
+                if not is_never_negative(empty, scope):
                     self.fault(f"{r} leaves 0..{r.axis.extent}")
             scope = scope.inside({r.axis: ("range", r.lo, last)},
                                  runs if self.kernel.carried else ())
         return scope
 
-    def ends(self, scope: Scope, ends: Bindings) -> Scope:
+    def ends(self, scope: ProofScope, ends: Bindings) -> ProofScope:
         """The Scope with names of ends that data says; all that is known of them is that they stay
         inside of their axes, which is proved."""
         inside = scope
@@ -151,18 +152,18 @@ class _Kernel:
             self.known(scope, e, f"end {v}")
             self.loads(scope, e)
             for gap, text in ((e, "below 0"), (last - e, f"past its {last} steps")):
-                if not never_negative(simplify(gap), scope):
+                if not is_never_negative(simplify(gap), scope):
                     self.fault(f"end {v} = {e}: may be {text}")
             inside = inside.inside({v: ("range", Const(0), last)})
         return inside
 
-    def known(self, scope: Scope, e: Expr, what: str, also: Collection[Expr] = ()) -> None:
+    def known(self, scope: ProofScope, e: Expr, what: str, also: Collection[Expr] = ()) -> None:
         """A fault if an expression uses a name that nothing binds; ``also``: further names."""
         names = scope.unknown(e, also)
         if names:
             self.fault(f"{what} uses {', '.join(names)}, which nothing before it binds")
 
-    def within(self, scope: Scope, e: Expr, size: Expr, what: str, facts: Facts = ()) -> None:
+    def within(self, scope: ProofScope, e: Expr, size: Expr, what: str, facts: Facts = ()) -> None:
         """A fault unless 0 <= e < size."""
         e = simplify(e)
         key = e, size, facts, scope
@@ -170,7 +171,7 @@ class _Kernel:
             return
         self.done.add(key)
         for gap, text in ((e, "below 0"), (size - 1 - e, f"past its {size} elements")):
-            if in_doubt(gap, scope, facts, what.startswith("load")):
+            if may_be_negative(gap, scope, facts, what.startswith("load")):
                 self.fault(f"{what}: may be {text}")
 
     def size(self, buffer: str) -> Expr | None:
@@ -179,19 +180,20 @@ class _Kernel:
             self.fault(f"no buffer {buffer}")
         return self.sizes.get(buffer)
 
-    def access(self, scope: Scope, buffer: str, at: Expr, what: str, facts: Facts = ()) -> None:
+    def access(self, scope: ProofScope, buffer: str, at: Expr, what: str,
+               facts: Facts = ()) -> None:
         """Faults of one access to a buffer."""
         size = self.size(buffer)
         if size is None:
             return
         self.within(scope, at, size, what, facts)
 
-    def loads(self, scope: Scope, e: Expr, facts: Facts = ()) -> None:
+    def loads(self, scope: ProofScope, e: Expr, facts: Facts = ()) -> None:
         """Faults of the loads in an expression."""
         for load, known in guarded_loads(e, tuple(facts)):
             self.access(scope, load.buffer, load.index[0], f"load of {load}", known)
 
-    def put(self, scope: Scope, p: Put, names: Collection[Expr] = (),
+    def put(self, scope: ProofScope, p: Put, names: Collection[Expr] = (),
             flags: Mapping[Var, Expr] | None = None) -> None:
         guard = () if p.guard is None else conditions(substitute(p.guard, flags or {}), True)
         for e in (p.offset, p.value):
@@ -241,13 +243,13 @@ class _Kernel:
             shapes.append(shape)
             many, one = item(shape, inner)
             last = at + volume(one) * (call.numbers[0] if many and row.rows > 1 else 1)
-            if in_doubt(at, self.scope) or in_doubt(size - last, self.scope):
+            if may_be_negative(at, self.scope) or may_be_negative(size - last, self.scope):
                 self.fault(f"{call.lines()[0]}: an item of {buffer} may lie outside of it")
         told = row.extents(shapes)
-        if not all(same(a, b) for a, b in zip(call.numbers[row.rows > 1:], told)):
+        if not all(are_equal(a, b) for a, b in zip(call.numbers[row.rows > 1:], told)):
             self.fault(f"{call.lines()[0]}: other extents than its tensors have")
 
-    def copy(self, c: Copy, scope: Scope | None = None) -> None:
+    def copy(self, c: Copy, scope: ProofScope | None = None) -> None:
         """Both boxes of a copy: their ends, where it copies anything, and always the place where
         they begin, which an engine is told, of a tensor that has elements."""
         scope = scope or self.scope
@@ -276,7 +278,7 @@ class _Kernel:
         self.operand(c, c.b, self.loops(self.loops(outer, (c.n,)), sums), "B")
         self.kept(c, outer)
 
-    def slices(self, c: Contract, slices: Slices, scope: Scope) -> tuple[Range, ...]:
+    def slices(self, c: Contract, slices: Slices, scope: ProofScope) -> tuple[Range, ...]:
         """The loops of a sum whose slices engines copy, whose copies are checked."""
         first = slice_start(c.k.axis)
         begin = Range(first, Const(0), c.k.hi)
@@ -297,7 +299,7 @@ class _Kernel:
         if c.b.mode in ("panel", "expanded") and not is_multiple(c.n.lo, nr, values):
             self.fault(f"columns {c.n} begin inside a panel of {nr}")
 
-    def operand(self, c: Contract, o: Operand, scope: Scope, name: str) -> None:
+    def operand(self, c: Contract, o: Operand, scope: ProofScope, name: str) -> None:
         nr, total = c.micro.nr, volume([r.axis.extent for r in c.sums])
         guard = () if o.guard is None else conditions(o.guard, True)
         step, grouping = dot_step(c.micro.dtypes.a), c.micro.grouping
@@ -340,7 +342,7 @@ class _Kernel:
         if o.pad:  # the row that is read in place of padding
             self.room(scope, o.pad, k.extent)
 
-    def kept(self, c: Contract, scope: Scope) -> None:
+    def kept(self, c: Contract, scope: ProofScope) -> None:
         """Scratch for sums in slices, and for results that are turned."""
         nr = c.micro.nr
         if c.slices:
@@ -355,20 +357,20 @@ class _Kernel:
             if c.turned.rows % c.micro.mr:
                 self.fault(f"{c.turned.rows} turned rows are no whole tiles of {c.micro.mr}")
 
-    def room(self, scope: Scope, buffer: str, elements: Expr) -> None:
+    def room(self, scope: ProofScope, buffer: str, elements: Expr) -> None:
         """A fault unless a buffer holds so many elements."""
         size = self.size(buffer)
-        if size is not None and in_doubt(size - elements, scope):
+        if size is not None and may_be_negative(size - elements, scope):
             self.fault(f"{buffer} of {size} elements holds {simplify(elements)}")
 
 
-def _product_fits(room: int, a: Expr, b: Expr, scope: Scope) -> bool:
+def _product_fits(room: int, a: Expr, b: Expr, scope: ProofScope) -> bool:
     """True if counts ``a * b`` are proved to be at most ``room``, together or one after the other:
     together, two rounded counts of ragged tiles are not."""
-    if never_negative(room - a * b, scope):
+    if is_never_negative(room - a * b, scope):
         return True
-    most = bisect_left(range(1, room + 1), True, key=lambda n: never_negative(n - b, scope)) + 1
-    return most <= room and never_negative(room // most - a, scope)
+    most = bisect_left(range(1, room + 1), True, key=lambda n: is_never_negative(n - b, scope)) + 1
+    return most <= room and is_never_negative(room // most - a, scope)
 
 
 _STAGES: dict[type, Callable[[_Kernel, Any], None]] = {

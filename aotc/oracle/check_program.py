@@ -15,7 +15,7 @@ from aotc.ir.program import (
     Region,
     static_shape,
 )
-from aotc.ir.simplify import same
+from aotc.ir.simplify import are_equal
 
 
 def check_program(program: Program) -> list[str]:
@@ -57,7 +57,7 @@ def _check_alias(program: Program, alias: Alias) -> list[str]:
         return [f"{what}: one of them has another alias, too"]
     made, old = program.buffers[alias.present], program.buffers[alias.past]
     if made.dtype != old.dtype or len(made.shape) != len(old.shape) or not all(
-            map(same, made.shape, old.shape)):
+            map(are_equal, made.shape, old.shape)):
         return [f"{what}: they have other shapes: {made} and {old}"]
     s = program.producer.get(alias.present)
     row = library.LIBRARY.get(s.kernel) if isinstance(s, LibCall) else None
@@ -91,7 +91,8 @@ def _check_region(program: Program, s: Region) -> list[str]:
             continue
         a, b = program.buffers[outer], inner[own]
         shape = a.shape[part:]
-        if a.dtype != b.dtype or len(shape) != len(b.shape) or not all(map(same, shape, b.shape)):
+        if a.dtype != b.dtype or len(shape) != len(b.shape) or not all(map(are_equal, shape,
+                                                                           b.shape)):
             faults.append(f"{s.name}: {own} inside is no {'entry of ' * part}{outer}: {b} and {a}")
     return faults
 
@@ -104,7 +105,7 @@ def _check_compute(program: Program, c: Compute) -> list[str]:
     if buf is not None:
         if len(buf.shape) != len(c.axes):
             faults.append(f"{c.out}: rank {len(buf.shape)} but {len(c.axes)} axes")
-        elif not all(same(a.extent, d) for a, d in zip(c.axes, buf.shape)):
+        elif not all(are_equal(a.extent, d) for a, d in zip(c.axes, buf.shape)):
             faults.append(f"{c.out}: shape and axes disagree")
         if isinstance(c.fold, str) and buf.dtype != c.body.dtype:
             faults.append(f"{c.out}: buffer is {buf.dtype}, body is {c.body.dtype}")

@@ -61,7 +61,7 @@ class Guard:
         return flags if self.mask is None else flags & self.mask
 
 
-class Scope:
+class EvalScope:
     """Where an expression is evaluated: ``ranges`` maps each Axis to (lo, size) in the order of
     the dimensions, ``read(buffer)`` gives an array or (array, index of its first element),
     None where nothing is loaded, ``syms`` and ``variables`` map names to values, ``wide`` computes
@@ -98,27 +98,27 @@ class Scope:
 
 # ---------------------------------------------------------------- leaves and operators
 
-def _const(scope: Scope, e: Const, guard: Guard) -> Array:
+def _const(scope: EvalScope, e: Const, guard: Guard) -> Array:
     if e.dtype == BF16:
         return to_bf16(np.asarray(e.value, np.float32))
     return np.asarray(e.value, dtype=scope.dtype(e.dtype))
 
 
-def _axis(scope: Scope, e: Axis, guard: Guard) -> Array:
+def _axis(scope: EvalScope, e: Axis, guard: Guard) -> Array:
     if e not in scope.grid:
         raise scope.fault(f"axis {e.name} is not bound")
     return scope.grid[e]
 
 
-def _sym(scope: Scope, e: Sym, guard: Guard) -> Array:
+def _sym(scope: EvalScope, e: Sym, guard: Guard) -> Array:
     return np.asarray(scope.syms[e.name], dtype=np.int64)
 
 
-def _var(scope: Scope, e: Var, guard: Guard) -> Array:
+def _var(scope: EvalScope, e: Var, guard: Guard) -> Array:
     return np.asarray(scope.variables[e.name])
 
 
-def _cast(scope: Scope, e: Cast, guard: Guard) -> Array:
+def _cast(scope: EvalScope, e: Cast, guard: Guard) -> Array:
     x, to = scope.value(e.x, guard), DTYPES[e.dtype].numpy
     x = from_bf16(x) if e.x.dtype == BF16 else x
     if e.dtype == BF16:
@@ -172,7 +172,7 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
                     "cosh", "asinh", "acosh", "atanh")}}
 
 
-def _unary(scope: Scope, e: Unary, guard: Guard) -> Array:
+def _unary(scope: EvalScope, e: Unary, guard: Guard) -> Array:
     x = scope.value(e.x, guard)
     if e.op in ("bits", "float"):
         seen = np.ascontiguousarray(x.astype(DTYPES[e.x.dtype].numpy)).view(DTYPES[e.dtype].numpy)
@@ -221,7 +221,7 @@ _BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "eq": np.equal, "ne": np.not_equal}
 
 
-def _binary(scope: Scope, e: Binary, guard: Guard) -> Array:
+def _binary(scope: EvalScope, e: Binary, guard: Guard) -> Array:
     a, b = scope.value(e.a, guard), scope.value(e.b, guard)
     if isinstance(e, Guarded):
         return _guarded(scope, e, a, b, guard)
@@ -230,7 +230,7 @@ def _binary(scope: Scope, e: Binary, guard: Guard) -> Array:
     return np.asarray(_BINARY[e.op](a, b))
 
 
-def _guarded(scope: Scope, e: Guarded, a: Array, b: Array, guard: Guard) -> Array:
+def _guarded(scope: EvalScope, e: Guarded, a: Array, b: Array, guard: Guard) -> Array:
     """``a``, or the fault that its rule is broken."""
     bad = guard.active((a < 0) | (a >= b) if e.op == "checked" else a != b)
     if np.any(bad):
@@ -241,7 +241,7 @@ def _guarded(scope: Scope, e: Guarded, a: Array, b: Array, guard: Guard) -> Arra
     return a
 
 
-def _where(scope: Scope, e: Where, guard: Guard) -> Array:
+def _where(scope: EvalScope, e: Where, guard: Guard) -> Array:
     cond = scope.value(e.cond, guard)
     yes, no = guard.active(cond), guard.active(~cond)
     if not np.any(no):
@@ -255,7 +255,7 @@ def _where(scope: Scope, e: Where, guard: Guard) -> Array:
 
 # ---------------------------------------------------------------- loads
 
-def affine(e: Expr, syms: Mapping[str, int]) -> Affine | None:
+def affine_form(e: Expr, syms: Mapping[str, int]) -> Affine | None:
     """``{Axis: coefficient, None: constant}`` of an index expression that is affine as written
     (symbols have values), else None."""
     if isinstance(e, Const):
@@ -265,11 +265,11 @@ def affine(e: Expr, syms: Mapping[str, int]) -> Affine | None:
     if isinstance(e, Axis):
         return {e: 1, None: 0}
     if isinstance(e, Unary) and e.op == "neg":
-        inner = affine(e.x, syms)
+        inner = affine_form(e.x, syms)
         return None if inner is None else _scaled(inner, -1)
     if not isinstance(e, Binary) or e.op not in ("add", "sub", "mul"):
         return None
-    a, b = affine(e.a, syms), affine(e.b, syms)
+    a, b = affine_form(e.a, syms), affine_form(e.b, syms)
     if a is None or b is None:
         return None
     if e.op == "mul":
@@ -286,7 +286,7 @@ def _scaled(form: Affine, factor: int) -> Affine:
     return {k: c * factor for k, c in form.items()}
 
 
-def _load(scope: Scope, e: Load, guard: Guard) -> Array:
+def _load(scope: EvalScope, e: Load, guard: Guard) -> Array:
     if scope.read is None:
         raise scope.fault(f"{show(e)}: no tensor is given here")
     source = scope.read(e.buffer)
@@ -297,12 +297,12 @@ def _load(scope: Scope, e: Load, guard: Guard) -> Array:
     return view.astype(np.float64) if scope.wide and view.dtype.kind == "f" else view
 
 
-def _strided(scope: Scope, e: Load, array: Array, first: Sequence[int],
+def _strided(scope: EvalScope, e: Load, array: Array, first: Sequence[int],
              guard: Guard) -> Array | None:
     """The load as a view without copying, if its map is affine and stays inside; else None."""
     if any(size == 0 for _, size in scope.ranges.values()) or 0 in array.shape:
         return None
-    forms = [affine(i, scope.syms) for i in e.index]
+    forms = [affine_form(i, scope.syms) for i in e.index]
     known = [f for f in forms if f is not None]
     if len(known) < len(forms):
         if not array.flags.c_contiguous or any(first):
@@ -328,14 +328,14 @@ def _strided(scope: Scope, e: Load, array: Array, first: Sequence[int],
     return _view(scope, array[tuple(slice(s, None) for s in start)], strides)
 
 
-def _view(scope: Scope, base: Array, strides: Mapping[Axis, int]) -> Array:
+def _view(scope: EvalScope, base: Array, strides: Mapping[Axis, int]) -> Array:
     shape = [size if strides[a] else 1 for a, (_, size) in scope.ranges.items()]
     # the step along an axis of one element is never taken, and may be larger than a pointer
     steps = [strides[a] if n > 1 else 0 for a, n in zip(scope.ranges, shape)]
     return as_strided(base, shape, steps, writeable=False)
 
 
-def _linear(scope: Scope, e: Load, array: Array, guard: Guard) -> Array | None:
+def _linear(scope: EvalScope, e: Load, array: Array, guard: Guard) -> Array | None:
     """Reshapes: floor-div and mod indices whose row-major position is affine after all."""
     known = {a: s for a, (_, s) in scope.ranges.items()}
     position: Expr = Const(0)
@@ -345,7 +345,7 @@ def _linear(scope: Scope, e: Load, array: Array, guard: Guard) -> Array | None:
         if np.min(at) < 0 or np.max(at) >= extent:
             return None
         position, stride = position + i * stride, stride * extent
-    form = affine(simplify(position), scope.syms)
+    form = affine_form(simplify(position), scope.syms)
     if form is None or any(a is not None and a not in known for a in form):
         return None
     start = form[None] + sum(c * scope.ranges[a][0] for a, c in form.items() if a is not None)
@@ -353,7 +353,7 @@ def _linear(scope: Scope, e: Load, array: Array, guard: Guard) -> Array | None:
     return _view(scope, array.reshape(-1)[start:], strides)
 
 
-def _gather(scope: Scope, e: Load, array: Array, first: Sequence[int], guard: Guard) -> Array:
+def _gather(scope: EvalScope, e: Load, array: Array, first: Sequence[int], guard: Guard) -> Array:
     index = []
     for i, extent, base, dim in zip(e.index, array.shape, first, range(array.ndim)):
         at = scope.value(i, guard)
@@ -373,7 +373,7 @@ def _gather(scope: Scope, e: Load, array: Array, first: Sequence[int], guard: Gu
     return found
 
 
-_EVAL: dict[type[Expr], Callable[[Scope, Any, Guard], Array]] = {
+_EVAL: dict[type[Expr], Callable[[EvalScope, Any, Guard], Array]] = {
     Const: _const, Axis: _axis, Sym: _sym, Var: _var, Cast: _cast, Unary: _unary,
     Binary: _binary, Guarded: _binary, Where: _where, Load: _load}
 
@@ -382,4 +382,4 @@ def index_value(e: Expr, syms: Mapping[str, int]) -> int:
     """Integer value of an index expression without axes (an extent) under ``syms``."""
     if e.dtype != INDEX:
         raise TypeError(f"{show(e)} is no index but {e.dtype}")
-    return int(Scope({}, None, syms).value(e))
+    return int(EvalScope({}, None, syms).value(e))

@@ -20,7 +20,7 @@ from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Binary, Expr, Sym, children, show
 from aotc.ir.library import LIBRARY, Run
 from aotc.ir.program import Branch, Compute, Entry, Fold, Loop, Program, Region, Step
-from aotc.oracle.eval_expr import Read, Scope, index_value
+from aotc.oracle.eval_expr import EvalScope, Read, index_value
 
 Arrays = dict[str, Array]
 Feeds = Mapping[str, Array]
@@ -46,7 +46,7 @@ def evaluate(program: Program, feeds: Mapping[str, Array],
     arrays = input_arrays(program, feeds)
     syms = infer_syms(program, arrays, sym_values)
     for check in program.checks:
-        if not Scope({}, None, syms).value(check.cond):
+        if not EvalScope({}, None, syms).value(check.cond):
             raise FaultError(f"requires {show(check.cond)}: {check.why}")
     arrays.update(program.consts)
     last = {b: s for s in program.steps for b in s.inputs}
@@ -244,9 +244,9 @@ def _fold(compute: Compute, part: Box, inner: Sequence[Box], read: Read, syms: M
           wide: bool) -> tuple[Array, ...]:
     """Values over one piece of the output, one per output buffer."""
     def scope(more: Iterable[tuple[int, int]] = (),
-              variables: Mapping[str, Array] | None = None) -> Scope:
+              variables: Mapping[str, Array] | None = None) -> EvalScope:
         ranges = dict(zip(compute.axes + compute.raxes, tuple(part) + tuple(more)))
-        return Scope(ranges, read, syms, variables, wide, compute.origin)
+        return EvalScope(ranges, read, syms, variables, wide, compute.origin)
 
     if compute.fold == "none":
         return (scope().value(compute.body),)
@@ -282,7 +282,7 @@ def _neutral(compute: Compute) -> Any:
     return dtype.type(info.min if compute.fold == "max" else info.max)
 
 
-def _sum_of_products(scope: Scope, factors: Iterable[Expr], dtype: np.dtype[Any],
+def _sum_of_products(scope: EvalScope, factors: Iterable[Expr], dtype: np.dtype[Any],
                      rank: int) -> Array:
     """Sum over the dimensions from ``rank`` on of the product of factors, each evaluated over
     the axes it depends on only."""
@@ -318,8 +318,8 @@ def _merge(values: Iterable[Array]) -> list[Array]:
     return out
 
 
-def _fold_states(compute: Compute, fold: Fold, scope: Callable[..., Scope], inner: Sequence[Box],
-                 shape: list[int]) -> tuple[Array, ...]:
+def _fold_states(compute: Compute, fold: Fold, scope: Callable[..., EvalScope],
+                 inner: Sequence[Box], shape: list[int]) -> tuple[Array, ...]:
     """Fold with states: the output points side by side, the reduction points one by one."""
     names = [n for n, _ in fold.states]
     first, full = scope(), shape + [1] * len(compute.raxes)

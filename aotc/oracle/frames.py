@@ -16,13 +16,13 @@ from aotc.ir.indices.remap import invert_map
 from aotc.ir.program import Compute, Program
 from aotc.ir.read_boxes import read_intervals
 from aotc.ir.schedule import Group
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 
 Placement = tuple[str, Expr, Shape]  # (frame, body, index)
 
 
 @dataclass(frozen=True)
-class Node:
+class FrameNode:
     """One compute in a frame.  ``compute`` runs over the axes of the frame's root, with register
     maps inlined; its element goes to ``index`` of ``outs``.  ``reads``: {buffer of the group:
     ((first, last) per dimension)} over ``Var(axis_lo)`` and ``Var(axis_last)``."""
@@ -38,7 +38,7 @@ class Node:
         return self.compute.outs
 
 
-def group_frames(program: Program, group: Group) -> tuple[dict[str, tuple[Node, ...]], str]:
+def group_frames(program: Program, group: Group) -> tuple[dict[str, tuple[FrameNode, ...]], str]:
     """(frames, anchor's frame): frames maps the root's name to its Nodes, in execution order.
 
     InterpreterError if a compute cannot be placed, or frames need each other in a cycle.
@@ -48,19 +48,19 @@ def group_frames(program: Program, group: Group) -> tuple[dict[str, tuple[Node, 
     return builder.ordered(), builder.anchor
 
 
-def low(axis: Axis) -> Var:
+def first_index(axis: Axis) -> Var:
     """Variable of the first index of a frame's box along an axis."""
     return Var(f"{axis.name}_lo")
 
 
-def last(axis: Axis) -> Var:
+def last_index(axis: Axis) -> Var:
     """Variable of the last index (inclusive)."""
     return Var(f"{axis.name}_last")
 
 
 def _exactly(index: Iterable[Expr], axes: Iterable[Axis]) -> bool:
     """The index names the very point of the axes (an axis of extent one has only one)."""
-    return all(same(i, a) or same(a.extent, Const(1)) for i, a in zip(index, axes))
+    return all(are_equal(i, a) or are_equal(a.extent, Const(1)) for i, a in zip(index, axes))
 
 
 def _compute(program: Program, group: Group, name: str) -> Compute:
@@ -78,7 +78,7 @@ class _Builder:
         self.inside = {o: c for c in self.computes for o in c.outs}
         self.maps = {c.out: c for c in self.computes
                      if c.fold == "none" and group.connect.get(c.out) == "register"}
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, FrameNode] = {}
         anchor = _compute(program, group, group.anchor)
         inner = [b for b in self.reads(self.expand(anchor.body))
                  if group.connect.get(b) == "register"]
@@ -134,10 +134,10 @@ class _Builder:
             if b not in self.group.connect:
                 raise InterpreterError(f"group {self.group.name}: {name} reads {b} inside the "
                                        "group, but connect gives it no level")
-        box = {a: (low(a), last(a)) for a in compute.axes}
+        box = {a: (first_index(a), last_index(a)) for a in compute.axes}
         need = read_intervals(compute, box, self.program.shape)
         reads = {b: dims for b, dims in need.items() if b in self.inside}
-        self.nodes[name] = Node(name, frame, compute, tuple(index), reads)
+        self.nodes[name] = FrameNode(name, frame, compute, tuple(index), reads)
 
     def follow(self, c: Compute) -> Placement | None:
         """(frame, body, index) of a map that reads a root of the group one to one, and nothing that
@@ -212,7 +212,7 @@ class _Builder:
 
     def point(self, c: Compute, buffer: str) -> Shape | None:
         """The one index at which a map (through inlined ones) reads ``buffer``, else None."""
-        only = {a: Const(0) for a in c.axes if same(a.extent, Const(1))}
+        only = {a: Const(0) for a in c.axes if are_equal(a.extent, Const(1))}
         body = simplify(substitute(self.expand(c.body, but=(buffer,)), only))
         found = {n.index for n in loads(body) if n.buffer == buffer}
         return found.pop() if len(found) == 1 else None
@@ -220,16 +220,16 @@ class _Builder:
     def frame_of(self, buffer: str) -> str:
         return self.nodes[self.inside[buffer].out].frame
 
-    def ordered(self) -> dict[str, tuple[Node, ...]]:
+    def ordered(self) -> dict[str, tuple[FrameNode, ...]]:
         """Frames in an order in which every buffer is computed before it is read."""
-        frames: dict[str, list[Node]] = {}
+        frames: dict[str, list[FrameNode]] = {}
         for c in self.computes:
             if c.out in self.nodes:
                 n = self.nodes[c.out]
                 frames.setdefault(n.frame, []).append(n)
         for nodes in frames.values():
             nodes.sort(key=lambda n: n.name != n.frame)
-        out: dict[str, tuple[Node, ...]] = {}
+        out: dict[str, tuple[FrameNode, ...]] = {}
         while frames:
             ready = [f for f, nodes in frames.items() if not any(
                 (self.frame_of(b) in frames) and self.frame_of(b) != f

@@ -21,7 +21,7 @@ from aotc.ir.layout import Layout, Unfold
 from aotc.ir.library import Run
 from aotc.ir.program import Compute, LibCall, Program, Whole
 from aotc.ir.schedule import Group, Schedule, Slot
-from aotc.oracle.eval_expr import Read, Scope, Window, index_value
+from aotc.oracle.eval_expr import EvalScope, Read, Window, index_value
 from aotc.oracle.evaluate import (
     COMBINE,
     Arrays,
@@ -34,9 +34,9 @@ from aotc.oracle.evaluate import (
     run_region,
     run_step,
 )
-from aotc.oracle.frames import Node, group_frames, last, low
+from aotc.oracle.frames import FrameNode, first_index, group_frames, last_index
 
-Frames = dict[str, tuple[Node, ...]]
+Frames = dict[str, tuple[FrameNode, ...]]
 Windows = dict[str, Window]  # of scratch: what this tile has
 
 
@@ -51,11 +51,11 @@ def interpret(program: Program, schedule: Schedule, feeds: Mapping[str, Array],
     Raises InterpreterError, naming group and tile, where a stage reads what no stage of the tile
     computed, a stored buffer is read before it is stored or stays partly unwritten; ValueError
     for wrong inputs.  The ``rewrites`` must have been applied to ``program`` already, those of
-    bodies too (``passes.rewrites.rewritten``).
+    bodies too (``passes.rewrites.apply_schedule_rewrites``).
     """
     arrays = input_arrays(program, feeds)
     syms = infer_syms(program, arrays, sym_values)
-    memory = Memory(program, schedule, syms, arrays)
+    memory = StoredBuffers(program, schedule, syms, arrays)
     for group in schedule.groups:
         call = program.producer[group.anchor]
         if not isinstance(call, Compute):
@@ -75,7 +75,7 @@ def _runner(schedule: Schedule, call: Whole, libcalls: Mapping[str, Run] | None,
     return run
 
 
-def _run_call(program: Program, call: Whole, memory: "Memory", run_body: RunBody,
+def _run_call(program: Program, call: Whole, memory: "StoredBuffers", run_body: RunBody,
               libcalls: Mapping[str, Run] | None) -> None:
     """A group that is a library call or a region: whole, from stored tensors to stored tensors."""
     arrays = {b: memory.logical(b) for b in call.inputs}
@@ -89,7 +89,7 @@ def _run_call(program: Program, call: Whole, memory: "Memory", run_body: RunBody
 
 # ---------------------------------------------------------------- memory
 
-class Memory:
+class StoredBuffers:
     """Stored buffers in physical order: the caller's arrays, weights, and the arena's bytes."""
 
     def __init__(self, program: Program, schedule: Schedule, syms: Mapping[str, int],
@@ -166,7 +166,7 @@ class Memory:
             return Load(n.buffer, layout.index(n.index, self.program.shape(n.buffer)), n.dtype)
         return rewrite(e, visit)
 
-    def write(self, name: str, index: Shape, scope: Scope, values: Array) -> None:
+    def write(self, name: str, index: Shape, scope: EvalScope, values: Array) -> None:
         """Store ``values`` at logical ``index`` (expressions over the scope's axes)."""
         shape, layout = self.program.shape(name), self.layout(name)
         at = tuple(np.broadcast_to(scope.value(i), values.shape) for i in index)
@@ -197,7 +197,7 @@ class Memory:
 
 # ---------------------------------------------------------------- groups, tile by tile
 
-def _run_group(program: Program, group: Group, memory: Memory, backwards: bool) -> None:
+def _run_group(program: Program, group: Group, memory: StoredBuffers, backwards: bool) -> None:
     frames, anchor = group_frames(program, group)
     scratch = {b for nodes in frames.values() for n in nodes for b in n.reads}
     placed = {n.name: replace(n.compute, body=memory.located(n.compute.body, scratch))
@@ -242,7 +242,7 @@ def _tiles(group: Group, axes: Sequence[Axis], syms: Mapping[str, int]) -> Itera
 
 
 def _run_tile(group: Group, frames: Frames, anchor: str, placed: Mapping[str, Compute],
-              memory: Memory, tile: Box, kept: Windows) -> Windows:
+              memory: StoredBuffers, tile: Box, kept: Windows) -> Windows:
     """One tile; ``kept``: {buffer: its window in the step before} of this work item.  Returns the
     windows of stages that slide."""
     boxes, asked = _boxes(group, frames, anchor, tile, memory.syms, kept)
@@ -263,7 +263,7 @@ def _run_tile(group: Group, frames: Frames, anchor: str, placed: Mapping[str, Co
         for n in nodes:
             compute = placed[n.name]
             values = _values(group, n, compute, box, read, memory.syms)
-            scope = Scope(dict(zip(compute.axes, box)), None, memory.syms)
+            scope = EvalScope(dict(zip(compute.axes, box)), None, memory.syms)
             for out, value in zip(n.outs, values):
                 if out in scratch and n.name == frame:
                     windows[out] = _joined(kept.get(out), value, box, asked.get(out))
@@ -313,8 +313,8 @@ def _boxes(group: Group, frames: Frames, anchor: str, tile: Box, syms: Mapping[s
         boxes[frame] = box
         variables: dict[str, Any] = {}
         for a, (lo, size) in zip(nodes[0].compute.axes, box):
-            variables |= {low(a).name: lo, last(a).name: lo + size - 1}
-        scope = Scope({}, None, syms, variables)
+            variables |= {first_index(a).name: lo, last_index(a).name: lo + size - 1}
+        scope = EvalScope({}, None, syms, variables)
         for n in nodes:
             for b, dims in n.reads.items():
                 need = tuple((int(scope.value(lo)), int(scope.value(end))) for lo, end in dims)
@@ -342,7 +342,7 @@ def _arrays(values: Array | tuple[Array, ...]) -> tuple[Array, ...]:
     return values if isinstance(values, tuple) else (values,)
 
 
-def _values(group: Group, node: Node, compute: Compute, box: Box, read: Read,
+def _values(group: Group, node: FrameNode, compute: Compute, box: Box, read: Read,
             syms: Mapping[str, int]) -> tuple[Array, ...]:
     """Arrays of a node over its box; a reduction split folds piece by piece, each partial
     result rounded to the accumulator's dtype."""

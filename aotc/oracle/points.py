@@ -11,21 +11,21 @@ from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, E, Expr, Load, Sym, Var, leaves
 from aotc.ir.indices.polynomial import Poly
 from aotc.ir.simplify import from_poly
-from aotc.oracle.eval_expr import Scope
+from aotc.oracle.eval_expr import EvalScope
 
 COUNT = 256  # points of a scope: ends of ranges and some inside
-How = tuple[Any, ...]  # how a name is bound, as of ``aotc.oracle.prove.Scope``
+How = tuple[Any, ...]  # how a name is bound, as of ``aotc.oracle.prove.ProofScope``
 FARTHEST = 64  # above the least value of a symbol
 
 
 class Points:
-    """Values of every name of ``names`` (as of ``aotc.oracle.prove.Scope``) at COUNT points; those
-    at which a loop runs not at all, or one of ``checks`` fails, are left out."""
+    """Values of every name of ``names`` (as of ``aotc.oracle.prove.ProofScope``) at COUNT points;
+    those at which a loop runs not at all, or one of ``checks`` fails, are left out."""
 
     def __init__(self, names: Mapping[E, How], checks: Iterable[Expr] = ()) -> None:
         self.names, self.rng = names, np.random.default_rng(0)
         self.syms = _Symbols(self.rng)
-        self.scope = Scope({}, None, self.syms)
+        self.scope = EvalScope({}, None, self.syms)
         self.live, self.first = np.ones(COUNT, bool), self.rng.random(COUNT) < 0.5
         with np.errstate(all="ignore"):
             for name, how in names.items():

@@ -27,7 +27,16 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.indices.polynomial import ONE, Monomial, Poly, drop, p_add, p_const, p_mul, without
+from aotc.ir.indices.polynomial import (
+    ONE,
+    Monomial,
+    Poly,
+    divide_monomial,
+    drop_atom,
+    p_add,
+    p_const,
+    p_mul,
+)
 from aotc.ir.read_boxes import Facts, conditions
 from aotc.ir.simplify import from_poly, lower, p_lower, p_upper, simplify, to_poly, upper
 from aotc.oracle.points import How, Points, UnknownValue
@@ -37,7 +46,7 @@ SHORT = 6  # polynomials of a proof for which no point is looked at
 DATA = 1 << 30  # depth of what no loop decides
 
 
-class Scope:
+class ProofScope:
     """What is bound where an expression stands, outermost first: {Axis: how}, ``how`` one of
     ("value", expression), ("range", first, last) with both ends inclusive, and
     ("before", {Axis: expression}) for what the step before has left in all such names, which are 0
@@ -53,10 +62,10 @@ class Scope:
         self.points: Points | bool | None = None  # False: data decides
         self.depth = {a: i for i, a in enumerate(self.names)}
 
-    def inside(self, names: Mapping[E, How], facts: Iterable[Expr] = ()) -> "Scope":
+    def inside(self, names: Mapping[E, How], facts: Iterable[Expr] = ()) -> "ProofScope":
         """The Scope with further names and facts."""
-        return Scope(self.names | dict(names.items()), self.facts + tuple(facts), self.tables,
-                     self.checks)
+        return ProofScope(self.names | dict(names.items()), self.facts + tuple(facts), self.tables,
+                          self.checks)
 
     def about(self, *found: Expr) -> dict[Expr, How]:
         """The names in expressions and those that these stand for, as this binds them."""
@@ -105,19 +114,19 @@ class Scope:
                        and x not in self.names and x not in also})
 
 
-def never_negative(e: Expr, scope: Scope, facts: Facts = ()) -> bool:
+def is_never_negative(e: Expr, scope: ProofScope, facts: Facts = ()) -> bool:
     """True if index expression ``e`` is proved to be >= 0 in a Scope, wherever ``facts`` (further
     expressions) are >= 0 too."""
     p, facts = to_poly(e), _known(*scope.facts, *facts)
     return not facts and _Proof(scope, False).holds(p, facts) or _Proof(scope, True).holds(p, facts)
 
 
-def in_doubt(e: Expr, scope: Scope, facts: Facts = (), read: bool = False) -> bool:
-    """True if ``e`` may be below 0: it is not proved to be ``never_negative``, and it holds no
+def may_be_negative(e: Expr, scope: ProofScope, facts: Facts = (), read: bool = False) -> bool:
+    """True if ``e`` may be below 0: it is not proved to be ``is_never_negative``, and it holds no
     symbol.  Of what symbols decide not all that is true is proved: there, True only if it is below
     0 at a point that the loops come to; so of what is only ``read``, unless data decides it and
     nothing guards it (a Pad by amounts from data is guarded dimension by dimension)."""
-    if never_negative(e, scope, facts):
+    if is_never_negative(e, scope, facts):
         return False
     known = _known(*scope.facts, *facts)
     below = scope.refutes(to_poly(e), known)
@@ -164,7 +173,7 @@ def _sign(p: Poly, atom: Expr) -> int | None:
         if any(a != atom and contains(a, atom) for a in mono):
             return None
         if atom in mono:
-            rest = drop(mono, atom)
+            rest = drop_atom(mono, atom)
             if atom in rest or not _not_negative(rest):
                 return None
             signs.add(c > 0)
@@ -193,7 +202,7 @@ def _direction(p: Poly, leaf: Expr) -> int | None:
         inside = [a for a in mono if contains(a, leaf)]
         if not inside:
             continue
-        if len(inside) > 1 or not _not_negative(drop(mono, inside[0])):
+        if len(inside) > 1 or not _not_negative(drop_atom(mono, inside[0])):
             return None
         way = _atom_grows(inside[0], leaf)
         if way is None:
@@ -219,7 +228,7 @@ class _Proof:
     """``parts``: minima and maxima whose parts must both be looked at are taken apart first, which
     takes longer and loses nothing of what ties the parts to other names."""
 
-    def __init__(self, scope: Scope, parts: bool) -> None:
+    def __init__(self, scope: ProofScope, parts: bool) -> None:
         self.scope, self.parts, self.looked = scope, parts, 0
         self.known: dict[object, bool] = {}
         self.fuel = FUEL if parts else FUEL // 10
@@ -403,7 +412,7 @@ class _Proof:
         d = to_poly(a.b)
         out: Poly = {}
         for mono, c in p.items():
-            rest = without(mono, (a,))
+            rest = divide_monomial(mono, (a,))
             out = p_add(out, p_mul({mono: c}, d) if rest is None else p_mul({rest: c}, x))
         return self.holds(_primitive(out), facts)
 
@@ -443,8 +452,8 @@ def _bounded(p: Poly, way: int | None, leaf: Expr, fact: Poly) -> Poly | None:
         return _put(p, leaf, from_poly({m: -c * a for m, c in rest.items()}))
     if any(leaf not in m and contains(x, leaf) for m in p for x in m):
         return None
-    many = {drop(m, leaf): abs(c) for m, c in p.items() if leaf in m}
+    many = {drop_atom(m, leaf): abs(c) for m, c in p.items() if leaf in m}
     return p_add(p_mul(p, {ONE: abs(a)}), p_mul(many, fact), -1)
 
 
-__all__ = ["Scope", "in_doubt", "never_negative"]
+__all__ = ["ProofScope", "may_be_negative", "is_never_negative"]

@@ -13,7 +13,7 @@ BYTES = ("u8", "i8")
 _KEEPS = ("none", "max", "min")  # folds whose result is one of the values
 
 
-def rounds(step: Step) -> bool:
+def rounds_to_bytes(step: Step) -> bool:
     """True for a Compute that rounds floats to 8 bits."""
     return isinstance(step, Compute) and isinstance(step.body, Cast) and (
         step.body.dtype in BYTES and step.body.x.dtype in ("f32", "f64")) and any(
@@ -30,7 +30,7 @@ def quanta(program: Program, steps: Iterable[Step] | None = None) -> dict[str, f
     """
     found: dict[str, float | None] = {}
     for step in program.steps if steps is None else steps:
-        if rounds(step):
+        if rounds_to_bytes(step):
             found |= dict.fromkeys(step.outs, 1.0)
         elif any(b in found for b in step.inputs):
             found |= dict.fromkeys(step.outs, _step_of(step, found))
@@ -63,4 +63,4 @@ def _slope(e: Expr, found: Quanta) -> float | None:
     return inner * abs(factor) if factor else None
 
 
-__all__ = ["BYTES", "quanta", "rounds"]
+__all__ = ["BYTES", "quanta", "rounds_to_bytes"]

@@ -22,7 +22,7 @@ from aotc.ir.numbers.byte_panels import HEAD, LANE, group_room
 from aotc.ir.numbers.group_bytes import numbers_at, weights_at
 from aotc.ir.numbers.grouped import MIDDLE
 from aotc.ir.plan import Plan, turn_items
-from aotc.ir.program import neutral
+from aotc.ir.program import neutral_value
 from aotc.ir.statements import (
     OWN,
     TILE,
@@ -59,7 +59,7 @@ from aotc.oracle.eval_expr import Guard, index_value
 from aotc.oracle.evaluate import COMBINE
 from aotc.oracle.plan_memory import PlanMemory
 from aotc.oracle.run_regions import Calls
-from aotc.oracle.side_by_side import side_by_side
+from aotc.oracle.side_by_side import may_run_at_once
 
 CALLED_WITH = 3  # workers: odd, so that work items are made more and smaller
 
@@ -191,7 +191,7 @@ class _Run(BlockRuns):
     def _turns(self, s: For, body: Body, lo: Array, hi: Array, step: int, count: int) -> None:
         if count <= 0:
             return
-        if side_by_side(s, body, count * max(int(np.prod(self.shape)), 1)):
+        if may_run_at_once(s, body, count * max(int(np.prod(self.shape)), 1)):
             turns = [np.arange(count, dtype=np.int64).reshape(-1, *[1] * len(self.shape))]
             shape: tuple[int, ...] = (count,)
         else:
@@ -247,7 +247,7 @@ class _Run(BlockRuns):
         self.names[s.var.name] = self.now(s.value)
 
     def start(self, s: Start) -> None:
-        self.cells[s.var.name] = np.full(self.shape, neutral(s.fold, s.var.dtype).value,
+        self.cells[s.var.name] = np.full(self.shape, neutral_value(s.fold, s.var.dtype).value,
                                          DTYPES[s.var.dtype].numpy)
 
     def declare(self, s: Declare) -> None:
@@ -270,7 +270,7 @@ class _Run(BlockRuns):
         cell = self.cells[var.name]
         x = np.broadcast_to(x.astype(cell.dtype), self.shape)
         if self.mask is not None:
-            x = np.where(self.mask, x, neutral(fold, var.dtype).value).astype(cell.dtype)
+            x = np.where(self.mask, x, neutral_value(fold, var.dtype).value).astype(cell.dtype)
         inner = tuple(range(len(self.shape) - cell.ndim))
         ufunc = COMBINE[fold]
         x = ufunc.reduce(x, axis=inner, dtype=cell.dtype) if inner else x

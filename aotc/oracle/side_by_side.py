@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from aotc.ir.block_statements import Fetch, in_order
+from aotc.ir.block_statements import Fetch, needs_order
 from aotc.ir.contents import expressions
 from aotc.ir.expr import Load, walk
 from aotc.ir.statements import (
@@ -24,17 +24,17 @@ POINTS = 1 << 20  # at most
 TILE_POINTS = 1 << 9  # of register tiles
 
 
-def side_by_side(loop: For, body: Body, points: int) -> bool:
+def may_run_at_once(loop: For, body: Body, points: int) -> bool:
     """True if the iterations of a loop with that body may run at once, ``points`` in all."""
     inner = list(walk_body(body))
     if points > (TILE_POINTS if any(isinstance(s, Tile) for s in inner) else POINTS):
         return False
-    if in_order(inner):
+    if needs_order(inner):
         return False
     declared = {s.var.name for s in inner if isinstance(s, Declare)}
     if any(v.name not in declared for s in inner if isinstance(s, Update) for v in s.vars):
         return False
-    return not (stored(inner) & loaded(inner)) - own_arrays(inner)
+    return not (stored_buffers(inner) & loaded_buffers(inner)) - own_arrays(inner)
 
 
 def own_arrays(body: Iterable[Stmt]) -> set[str]:
@@ -44,7 +44,7 @@ def own_arrays(body: Iterable[Stmt]) -> set[str]:
     return {s.name for s in body if isinstance(s, Alloc)} | ({SUMS} if tiles else set())
 
 
-def stored(body: Iterable[Stmt]) -> set[str]:
+def stored_buffers(body: Iterable[Stmt]) -> set[str]:
     """The buffers that statements store into."""
     out = set()
     for s in body:
@@ -59,7 +59,7 @@ def stored(body: Iterable[Stmt]) -> set[str]:
     return out
 
 
-def loaded(body: Iterable[Stmt]) -> set[str]:
+def loaded_buffers(body: Iterable[Stmt]) -> set[str]:
     """The buffers that statements read."""
     out = set()
     for s in body:
@@ -77,4 +77,4 @@ def loaded(body: Iterable[Stmt]) -> set[str]:
     return out
 
 
-__all__ = ["loaded", "side_by_side", "stored"]
+__all__ = ["loaded_buffers", "may_run_at_once", "stored_buffers"]

@@ -11,7 +11,7 @@ from aotc.ir.numbers.group_bytes import weights_at
 from aotc.ir.numbers.grouped import MIDDLE, Grouping
 from aotc.ir.statements import ACC_TILE, OWN, SUMS, Alloc, Body, Range
 from aotc.ir.tile_statements import Point, RowTable, Tile, dot_step
-from aotc.oracle.eval_expr import Scope as Values
+from aotc.oracle.eval_expr import EvalScope as Values
 from aotc.oracle.plan_memory import PlanMemory
 
 CHUNK = 1 << 22  # elements of one operand that are gathered at once

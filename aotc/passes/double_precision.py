@@ -4,16 +4,16 @@ from dataclasses import replace
 
 from aotc.ir.expr import Cast, Const, Expr, Load, Var, rewrite
 from aotc.ir.program import Compute, Fold, Program
-from aotc.passes.regions import everywhere
+from aotc.passes.regions import apply_in_bodies
 
 NARROW, WIDE = "f32", "f64"
 
 
-def promoted(program: Program) -> Program:
+def promote_to_f64(program: Program) -> Program:
     """The Program with f64 in place of every f32: buffers, constants, arithmetic, in bodies of
     regions too.  Inputs and outputs keep their names; a conversion to f32 on the way rounds no
     more."""
-    return everywhere(_promoted, program)
+    return apply_in_bodies(_promoted, program)
 
 
 def _promoted(program: Program) -> Program:

@@ -33,7 +33,7 @@ from aotc.ir.program import (
 )
 from aotc.ir.simplify import simplify
 from aotc.oracle.evaluate import eval_compute, run_step
-from aotc.passes.regions import renamed_inputs
+from aotc.passes.regions import rename_inputs
 
 GROWTH = 1 << 16  # bytes a constant may exceed what it replaces by
 
@@ -191,7 +191,7 @@ class _Folder:
             return self.call(replace(step, inputs=tuple(self.names.get(b, b)
                                                         for b in step.inputs)))
         if isinstance(step, (Loop, Branch)):
-            return [renamed_inputs(step, self.names, self.consts)]
+            return [rename_inputs(step, self.names, self.consts)]
         step = self.renamed(step)
         # Shape of a dynamic tensor reads no buffer and is no constant either
         if not self.foldable(step) or _is_symbolic(step):

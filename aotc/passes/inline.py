@@ -76,7 +76,7 @@ def is_choice(compute: Compute) -> bool:
         body, Where) and isinstance(body.a, Load) and isinstance(body.b, Const)
 
 
-def within_ends(step: Compute, masks: Mapping[str, Compute],
+def inline_ends(step: Compute, masks: Mapping[str, Compute],
                 chosen: Mapping[str, Compute]) -> Compute:
     """A fold with masks and choices inlined where its loops get ends from data by that; the same
     Compute where they do not, and for products, which look at everything."""
@@ -107,7 +107,7 @@ def inline_moves(program: Program) -> Program:
         step = replace(step, body=simplify(inline_all(step.body, found)))
         if any(b in widening for b in step.inputs) and _reads_once(step):
             step = replace(step, body=simplify(inline_all(step.body, widening)))
-        step = within_ends(step, masks, chosen)
+        step = inline_ends(step, masks, chosen)
         steps.append(step)
         if is_mask(step):
             masks[step.out] = step

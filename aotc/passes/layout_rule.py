@@ -29,7 +29,7 @@ def layout_rewrite(name: str, layout: Layout,
     return RULE, name, parameters
 
 
-def laid_out(rewrites: Iterable[Rewrite]) -> frozenset[str]:
+def list_laid_out(rewrites: Iterable[Rewrite]) -> frozenset[str]:
     """Names of the buffers whose storage the rewrites of this rule have settled."""
     out: list[str] = []
     for rule, name, parameters in rewrites:
@@ -124,4 +124,4 @@ def _copied_out(program: Program, name: str, layout: Layout) -> Program:
     return relayout(update(program, steps=tuple(steps), buffers=buffers), {new: layout})
 
 
-__all__ = ["RULE", "faults_of", "laid_out", "layout_rewrite", "rewrite_layout"]
+__all__ = ["RULE", "faults_of", "list_laid_out", "layout_rewrite", "rewrite_layout"]

@@ -43,7 +43,7 @@ from aotc.ir.expr import (
 )
 from aotc.ir.indices.remap import invert_map
 from aotc.ir.program import Buffer, Compute, Program, Step, free_name, update
-from aotc.ir.simplify import from_poly, linear_in, lower, same, simplify, to_poly, upper
+from aotc.ir.simplify import are_equal, from_poly, lower, simplify, split_linear, to_poly, upper
 from aotc.passes.digits import Digits, axis_digits, split_consts, split_reductions
 
 PART = 32  # terms of a group's sum within one index from which they are summed by themselves
@@ -277,8 +277,8 @@ def _group(s: Compute) -> tuple[Axis, Axis, Expr, Expr] | None:
             if len(parts) != 1 or len(own) != 1:
                 continue
             (part,), (axis,) = parts, own
-            terms = linear_in(i, axis)
-            if terms is not None and terms[1] == part and same(terms[0], part.extent) and (
+            terms = split_linear(i, axis)
+            if terms is not None and terms[1] == part and are_equal(terms[0], part.extent) and (
                     isinstance(part.extent, Const) and part.extent.value > 1) and (
                     _terms(s.raxes, part) >= PART):
                 return axis, part, i, part.extent

@@ -14,7 +14,7 @@ import numpy as np
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of, substitute
 from aotc.ir.program import Compute, Program, update
-from aotc.ir.simplify import linear_in, lower, simplify, to_poly, upper
+from aotc.ir.simplify import lower, simplify, split_linear, to_poly, upper
 from aotc.passes.unshuffle_channels import TurnedConstants, whole_loads
 
 
@@ -52,7 +52,7 @@ def _step(index: Expr, axis: Axis, extent: Expr) -> int:
     """K of an index ``axis*K + s`` with 0 <= s < K that reaches all of ``extent``, s made of
     remainders of other axes; 0 for others, such as ``head*K + channel`` or ``group*K + r // n``,
     where channels are runs."""
-    parts = linear_in(index, axis) if axis in axes_of(index) else None
+    parts = split_linear(index, axis) if axis in axes_of(index) else None
     if parts is None or not isinstance(parts[0], Const) or not axes_of(parts[1]) or not all(
             len(m) == 1 and isinstance(m[0], Binary) and m[0].op == "mod"
             for m in to_poly(parts[1])):
@@ -138,7 +138,7 @@ def _reading(program: Program, s: Compute, chain: dict[str, int], apart: int) ->
         if n.buffer in chain:
             d, extent = chain[n.buffer], program.shape(n.buffer)[chain[n.buffer]]
             axis = next(a for a in s.axes if _step(n.index[d], a, extent))
-            inner = linear_in(n.index[d], axis)
+            inner = split_linear(n.index[d], axis)
             assert inner is not None
             at = simplify(inner[1] * axis.extent + axis)
             to[n] = Load(n.buffer, (*n.index[:d], at, *n.index[d + 1:]), n.dtype)

@@ -9,13 +9,13 @@ from aotc.ir.program import Branch, Loop, Program, Region, Step, make_const, upd
 Pass = Callable[[Program], Program]
 
 
-def everywhere(run: Pass, program: Program) -> Program:
+def apply_in_bodies(run: Pass, program: Program) -> Program:
     """``run(program)``, and then the same of the bodies of its regions; what no body reads any
     more, nothing outside computes for it."""
     program = run(program)
     if not any(isinstance(s, (Loop, Branch)) for s in program.steps):
         return program
-    steps = tuple(with_bodies(s, [everywhere(run, b) for b in s.bodies])
+    steps = tuple(with_bodies(s, [apply_in_bodies(run, b) for b in s.bodies])
                   if isinstance(s, (Loop, Branch)) else s for s in program.steps)
     return update(program, steps=steps)
 
@@ -34,7 +34,7 @@ def with_bodies(region: Region, bodies: Sequence[Program]) -> Region:
     return replace(region, bodies=(one, two))
 
 
-def renamed_inputs(region: Region, names: Mapping[str, str], consts: Mapping[str, Array]) -> Region:
+def rename_inputs(region: Region, names: Mapping[str, str], consts: Mapping[str, Array]) -> Region:
     """The region where what it reads has other ``names``; ``consts`` that bodies read become
     constants of their own: there they can be folded and packed."""
     if isinstance(region, Loop):

@@ -27,7 +27,7 @@ from aotc.ir.expr import (
     Load,
     Shape,
     Where,
-    all_of,
+    all_hold,
     axes_of,
     children,
     compare,
@@ -37,12 +37,12 @@ from aotc.ir.expr import (
 from aotc.ir.layout import Fuse, Layout, Pad, Primitive, Reorder, Split, Unfold
 from aotc.ir.program import Compute, Program, free_name, make_const, update
 from aotc.ir.read_boxes import interval
-from aotc.ir.simplify import linear_in, lower, simplify, upper
+from aotc.ir.simplify import lower, simplify, split_linear, upper
 from aotc.passes.digits import split_consts, split_reductions
 
 
 @dataclass(frozen=True)
-class Access:
+class LayoutAccess:
     """One access under a layout: ``index`` into the stored buffer; ``dropped``: guards that need
     not be asked, since outside of them the stored buffer holds zeros."""
 
@@ -158,7 +158,7 @@ def _guarded(body: Expr, inside: Expr | None, c: Compute) -> Expr:
         torn = any(axes_of(k) & axes_of(f) for k in conds
                    for f, own in zip((body.a, body.b), parts) if k not in own)
         if not torn and all(k in parts[0] + parts[1] for k in conds):
-            return Binary("mul", *(zero_outside(f, all_of(own))
+            return Binary("mul", *(zero_outside(f, all_hold(own))
                                    for f, own in zip((body.a, body.b), parts)))
     return zero_outside(body, inside)
 
@@ -183,7 +183,7 @@ def _accesses(program: Program, c: Compute, layouts: Mapping[str, Layout]) -> Ex
         found, dropped = place(load)
         left = [down(k) for k in conjuncts(node.cond)
                 if not any(same_condition(k, d) for d in dropped)]
-        cond = all_of(left)
+        cond = all_hold(left)
         return found if cond is None else Where(cond, found, node.b)
 
     def down(node: Expr) -> Expr:  # parents first: a guard belongs to the access as it was
@@ -199,7 +199,7 @@ def _accesses(program: Program, c: Compute, layouts: Mapping[str, Layout]) -> Ex
     return down(c.body)
 
 
-def access(layout: Layout, index: Shape, shape: Shape, c: Compute, name: str) -> Access:
+def access(layout: Layout, index: Shape, shape: Shape, c: Compute, name: str) -> LayoutAccess:
     """The Access of a Load of buffer ``name`` (logical ``index`` and ``shape``) in the compute
     ``c``.  ScheduleError if it slides over an unfolded dimension whose tiles do not fit."""
     dropped, room = [], dict.fromkeys(range(len(shape)), (0, 0))
@@ -218,14 +218,14 @@ def access(layout: Layout, index: Shape, shape: Shape, c: Compute, name: str) ->
             dropped.append(compare("lt", index[d], shape[d]))
     at = list(index)
     for p, extents in layout.steps(shape):
-        tile = sliding(p, at, c, name) if isinstance(p, Unfold) else None
+        tile = match_sliding(p, at, c, name) if isinstance(p, Unfold) else None
         at = p.index(at, extents) if tile is None or isinstance(p, Reorder) else (
             at[:p.dim] + list(tile) + at[p.dim + 1:])
-    return Access(tuple(simplify(i) for i in at), tuple(simplify(d) for d in dropped))
+    return LayoutAccess(tuple(simplify(i) for i in at), tuple(simplify(d) for d in dropped))
 
 
-def sliding(unfold: Unfold, index: Sequence[Expr], c: Compute,
-            name: str) -> tuple[Expr, Expr] | None:
+def match_sliding(unfold: Unfold, index: Sequence[Expr], c: Compute,
+                  name: str) -> tuple[Expr, Expr] | None:
     """(tile, offset) of a sliding access ``step*i + r`` (i: a loop, r: reduction axes) along the
     unfolded dimension; None if it is none and any tile that holds the element will do."""
     at = simplify(index[unfold.dim])
@@ -233,7 +233,7 @@ def sliding(unfold: Unfold, index: Sequence[Expr], c: Compute,
     if len(own) != 1 or not reduced:
         return None
     axis = next(iter(own))
-    parts = linear_in(at, axis)
+    parts = split_linear(at, axis)
     if parts is None or not isinstance(parts[0], Const) or parts[0].value < 1:
         return None
     step, r = parts[0].value, parts[1]
@@ -250,4 +250,4 @@ def sliding(unfold: Unfold, index: Sequence[Expr], c: Compute,
                              for f in err.faults]) from None
 
 
-__all__ = ["Access", "access", "relayout", "sliding", "stored_axes"]
+__all__ = ["LayoutAccess", "access", "relayout", "match_sliding", "stored_axes"]

@@ -20,7 +20,7 @@ import numpy as np
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, substitute
 from aotc.ir.program import Compute, Program, free_name, make_const, update
-from aotc.passes.quantised.factors import RANGE, saturated, saturating
+from aotc.passes.quantised.factors import RANGE, match_saturation, saturate_float
 
 _CHAIN = 8  # maps between an integer and its rounding
 _WHOLE = 1e-6  # relative distance of a bias from a multiple of the scale
@@ -49,9 +49,9 @@ def requantise(program: Program) -> Program:
     return update(program, steps=steps, buffers=work.buffers, consts=work.consts)
 
 
-def rounding(e: Expr) -> Rounding | None:
+def match_rounding(e: Expr) -> Rounding | None:
     """The Rounding that an expression is; None if it is none."""
-    y, zero = saturated(e), 0.0
+    y, zero = match_saturation(e), 0.0
     if isinstance(y, Binary) and y.op == "add" and isinstance(y.b, Const):
         zero, y = y.b.value, y.a
     if not (isinstance(y, Unary) and y.op == "round" and isinstance(y.x, Binary)
@@ -68,7 +68,7 @@ class _Work:
         self.buffers, self.consts = dict(program.buffers), dict(program.consts)
 
     def step(self, s: Compute) -> Compute:
-        r = rounding(s.body)
+        r = match_rounding(s.body)
         if r is None:
             return s
         x = self.expanded(r.x)
@@ -148,7 +148,7 @@ class _Work:
         e = Binary("mul", Cast("f32", total), self.stored(s, "ratio", ratio, axis))
         rounded = Unary("round", Binary("max", e, Const(0.0, "f32")) if r.positive else e)
         moved = Binary("add", rounded, Const(r.zero, "f32")) if r.zero else rounded
-        return saturating(r.dtype, moved)
+        return saturate_float(r.dtype, moved)
 
     def without_offset(self, total: Expr, whole: Array, axis: Axis | None) -> tuple[Expr, Array]:
         """(the sum without a constant that it subtracts, ``whole`` less that constant)."""
@@ -183,7 +183,7 @@ class _Work:
                        e)
         if r.positive:
             e = Binary("max", e, Const(r.zero, "f32"))
-        return saturating(r.dtype, Unary("round", e))
+        return saturate_float(r.dtype, Unary("round", e))
 
     def along(self, *parts: Constant) -> tuple[Axis | None, list[Array]] | None:
         """(index of the one axis that the constants run along or None, their f32 values as vectors
@@ -216,4 +216,4 @@ def _centred(e: Expr) -> tuple[Cast, Const] | None:
     return Cast("f32", e.x.a.x), Const(float(e.x.b.value), "f32")
 
 
-__all__ = ["Rounding", "requantise", "rounding"]
+__all__ = ["Rounding", "requantise", "match_rounding"]

@@ -59,7 +59,7 @@ def apply_rewrites(program: Program, rewrites: Sequence[Any]) -> Program:
         raise ScheduleError(["rewrites: the program has others applied: "
                              + ", ".join(f"{r} of {c}" for r, c, _ in program.rewrites)])
     faults: list[str] = []
-    staged = winograd.staged(program)
+    staged = winograd.stages_of_forms(program)
     for item in rewrites[done:]:
         wrong = _faults(program, item, staged)
         faults += wrong
@@ -81,10 +81,10 @@ def forget_rewritten(program: Program) -> None:
     program.known("rewritten").clear()
 
 
-def rewritten(program: Program, schedule: Schedule) -> Program:
+def apply_schedule_rewrites(program: Program, schedule: Schedule) -> Program:
     """The Program with the rewrites of a Schedule applied, in bodies of regions too."""
     program = apply_rewrites(program, schedule.rewrites)
-    steps = tuple(with_bodies(s, [rewritten(b, own) for b, own in zip(
+    steps = tuple(with_bodies(s, [apply_schedule_rewrites(b, own) for b, own in zip(
         s.bodies, schedule.regions[s.name])]) if isinstance(s, (Loop, Branch)) else s
         for s in program.steps)
     return replace(program, steps=steps)
@@ -123,4 +123,4 @@ def _faults(program: Program, item: Any, staged: Mapping[str, str]) -> list[str]
     return RULES[rule][0](program, compute, parameters)
 
 
-__all__ = ["RULES", "apply_rewrites", "forget_rewritten", "rewritten"]
+__all__ = ["RULES", "apply_rewrites", "forget_rewritten", "apply_schedule_rewrites"]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from aotc.ir.expr import Axis, Const, Expr, Load, axes_of, loads, substitute
 from aotc.ir.indices.remap import invert_map
 from aotc.ir.program import Buffer, Compute, Program, Step, free_name, update
-from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.simplify import are_equal, simplify, upper
 
 ROW = 64  # fewer elements are no work worth sharing
 
@@ -65,7 +65,7 @@ def _rounded(program: Program, s: Compute, buffers: dict[str, Buffer]) -> list[C
 
 def _folded(program: Program, s: Compute) -> Compute:
     """A fold of everything: all axes of the result have one point."""
-    if not all(same(a.extent, Const(1)) for a in s.axes):
+    if not all(are_equal(a.extent, Const(1)) for a in s.axes):
         return s
     found = _source(program, s, s.raxes)
     if found is None:
@@ -86,9 +86,9 @@ def _by_rows(s: Compute, buffers: dict[str, Buffer]) -> list[Compute]:
         most = upper(s.raxes[at].extent)
         points *= ROW if most is None else most
     rows = s.raxes[:at]
-    single = [same(a.extent, Const(1)) for a in rows]
+    single = [are_equal(a.extent, Const(1)) for a in rows]
     if points < ROW or not isinstance(s.body, Load) or s.body.index != s.raxes or all(
-            single) or not all(same(a.extent, Const(1)) for a in s.axes):
+            single) or not all(are_equal(a.extent, Const(1)) for a in s.axes):
         return [s]
     name = free_name(buffers, f"{s.out}_rows")
     buffers[name] = Buffer(name, tuple(a.extent for a in rows), s.body.dtype)

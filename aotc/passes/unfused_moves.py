@@ -15,7 +15,7 @@ from aotc.ir.access import offset_of, volume
 from aotc.ir.category import category
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of, substitute, walk
 from aotc.ir.program import Compute, Program
-from aotc.ir.simplify import linear_in, lower, simplify
+from aotc.ir.simplify import lower, simplify, split_linear
 
 
 def stands_apart(program: Program, step: Compute, move: Compute) -> bool:
@@ -69,7 +69,7 @@ def _keeps_channels(program: Program, step: Compute, load: Load, source: Load) -
     if not plain or program.buffers[source.buffer].role == "input" and not any(
             _parts(source.index[-1])):
         return True
-    steps = [linear_in(i, plain[-1]) for i in source.index if plain[-1] in axes_of(i)]
+    steps = [split_linear(i, plain[-1]) for i in source.index if plain[-1] in axes_of(i)]
     return any(found is not None and found[0] == Const(1) for found in steps)
 
 

@@ -26,14 +26,14 @@ from aotc.ir.expr import (
     Expr,
     Load,
     Where,
-    all_of,
+    all_hold,
     axes_of,
     compare,
     substitute,
 )
 from aotc.ir.program import Buffer, Compute, Program, Step, free_name, make_const, update
 from aotc.ir.schedule import WINOGRAD_TILES
-from aotc.ir.simplify import linear_in, simplify
+from aotc.ir.simplify import simplify, split_linear
 from aotc.passes.digits import static_extent
 
 # points of the interpolation, best first: small, then their reciprocals; infinity is implied
@@ -91,7 +91,7 @@ def forms(m: int, r: int) -> Forms:
 # ---------------------------------------------------------------- recognition
 
 @dataclass(frozen=True)
-class Window:
+class SlidingAxis:
     """One sliding axis: output axis, reduction axis (the taps), dimension of the data, and the
     constant in ``data index = out + tap + shift``."""
 
@@ -111,7 +111,7 @@ class Convolution:
     data: Load
     conds: tuple[Expr, ...]
     weights: Load
-    windows: dict[str, Window]
+    windows: dict[str, SlidingAxis]
     channel: Axis
     columns: Axis
 
@@ -160,7 +160,7 @@ def _match(c: Compute, data: Load, conds: tuple[Expr, ...], weights: Load) -> Co
 
 
 def _window(c: Compute, data: Load, conds: tuple[Expr, ...], dim: int,
-            index: Expr) -> Window | None:
+            index: Expr) -> SlidingAxis | None:
     """The Window of one dimension: out + tap + constant, static taps, and both nowhere else."""
     here = axes_of(index)
     outs, taps = [a for a in c.axes if a in here], [r for r in c.raxes if r in here]
@@ -177,7 +177,7 @@ def _window(c: Compute, data: Load, conds: tuple[Expr, ...], dim: int,
             continue
         if axes_of(cond) - here or not _slides(cond, out, tap):
             return None
-    return Window(out, tap, dim, shift.value)
+    return SlidingAxis(out, tap, dim, shift.value)
 
 
 def _slides(cond: Expr, out: Axis, tap: Axis) -> bool:
@@ -185,7 +185,7 @@ def _slides(cond: Expr, out: Axis, tap: Axis) -> bool:
     if not isinstance(cond, Binary) or cond.a.dtype != "i64":
         return False
     diff = simplify(cond.a - cond.b)
-    a, b = linear_in(diff, out), linear_in(diff, tap)
+    a, b = split_linear(diff, out), split_linear(diff, tap)
     return a is not None and b is not None and a[0] == b[0]
 
 
@@ -216,7 +216,7 @@ def faults_of(program: Program, compute: str, tile: Any) -> list[str]:
     return faults
 
 
-def legal_tiles(window: Window) -> tuple[int, ...]:
+def legal_tiles(window: SlidingAxis) -> tuple[int, ...]:
     """Outputs per tile that there are points for."""
     r = static_extent(window.tap)
     return tuple(m for m in TILES if r > 1 and m + r - 1 <= MAX_POINTS)
@@ -262,13 +262,13 @@ class _Parts:
         self.v_name = self.fresh(f"{conv.compute.out}_v")
         self.m_name = self.fresh(f"{conv.compute.out}_m")
 
-    def count(self, w: Window) -> int:
+    def count(self, w: SlidingAxis) -> int:
         return self.tile[w.out.name] + static_extent(w.tap) - 1
 
     def fresh(self, name: str) -> str:
         return free_name(self.program.buffers, name)
 
-    def matrix(self, kind: str, w: Window) -> str:
+    def matrix(self, kind: str, w: SlidingAxis) -> str:
         """Name of the constant matrix ``at`` or ``bt`` of a window, one per form."""
         m, r = self.tile[w.out.name], static_extent(w.tap)
         array = getattr(forms(m, r), kind).astype(np.float32)
@@ -296,7 +296,7 @@ class _Parts:
                 end = simplify(w.out.extent + static_extent(w.tap) - 1)
                 conds.append(compare("lt", simplify(at + within[w]), end))
         conds = [c for c in conds if c != Const(True, "bool")]
-        body = zero_outside(Load(conv.data.buffer, tuple(index), "f32"), all_of(conds))
+        body = zero_outside(Load(conv.data.buffer, tuple(index), "f32"), all_hold(conds))
         for w in self.windows:
             body = Binary("mul", body, Load(self.matrix("bt", w), (self.points[w], within[w]),
                                             "f32"))
@@ -304,7 +304,7 @@ class _Parts:
         return Compute((self.v_name,), axes, tuple(within.values()), "sum", body,
                        origin=conv.compute.origin)
 
-    def _covered(self, w: Window) -> bool:
+    def _covered(self, w: SlidingAxis) -> bool:
         """True if the last tile reads nothing, or only zeros, behind the last input it needs."""
         m, r, n = self.tile[w.out.name], static_extent(w.tap), w.out.extent
         behind = -n.value % m if isinstance(n, Const) else m - 1
@@ -328,7 +328,7 @@ class _Parts:
         conds = [x for x in conv.conds if not axes_of(x) & sliding]
         weights = Load(self.fold_weights(raxes), (*self.points.values(), *raxes, conv.columns),
                        "f32")
-        body = Binary("mul", zero_outside(load, all_of(conds)), weights)
+        body = Binary("mul", zero_outside(load, all_hold(conds)), weights)
         axes = (*self.points.values(), *others, *self.tiles.values(), conv.columns)
         return Compute((self.m_name,), axes, raxes, "sum", body, origin=c.origin)
 
@@ -385,7 +385,7 @@ def stages_of(program: Program, compute: str) -> tuple[Compute, Compute, Compute
     return made(*(b for b in m.inputs if b not in program.consts)), m, y
 
 
-def staged(program: Program) -> dict[str, str]:
+def stages_of_forms(program: Program) -> dict[str, str]:
     """{stage of a form: the convolution it belongs to} of all forms that a Program has."""
     return {s.out: c for rule, c, _ in program.rewrites if rule == "winograd"
             for s in stages_of(program, c)}
@@ -395,5 +395,5 @@ def _axis_name(index: Expr, dim: int) -> str:
     return index.name if isinstance(index, Axis) else f"dim{dim}"
 
 
-__all__ = ["Convolution", "Forms", "TILES", "Window", "exact_forms", "faults_of",
-           "find_convolution", "forms", "legal_tiles", "rewrite", "staged", "stages_of"]
+__all__ = ["Convolution", "Forms", "TILES", "SlidingAxis", "exact_forms", "faults_of",
+           "find_convolution", "forms", "legal_tiles", "rewrite", "stages_of_forms", "stages_of"]

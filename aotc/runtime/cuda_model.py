@@ -11,7 +11,7 @@ import cffi
 from aotc.ir.bundle import Manifest
 from aotc.ir.dtypes import Array
 from aotc.runtime.feeds import Syms
-from aotc.runtime.model import Model, Sizes, contiguous
+from aotc.runtime.model import Model, Sizes, make_contiguous
 from aotc.runtime.shared_library import Library
 from aotc.runtime.status import DeviceError
 
@@ -126,7 +126,7 @@ class CudaModel(Model):
         """As of ``Model``.  The device memory of the tensors is kept for the next run with the
         same shapes."""
         sizes = self._check(arrays, dims)
-        arrays = [contiguous(a) for a in arrays]
+        arrays = [make_contiguous(a) for a in arrays]
         with self._lock:
             outputs = self._results(arrays, sizes)
             nbytes = [None if a is None else a.nbytes for a in (*arrays, *outputs)]

@@ -15,7 +15,7 @@ from aotc.errors import AotcError, ToolchainError
 from aotc.ir.bundle import Manifest, emulators
 from aotc.ir.dtypes import Array
 from aotc.runtime.compile_bundle import cross_compiler, missing_tool, read_manifest
-from aotc.runtime.feeds import Given, Syms, called, feeds_in_order, symbol_values, texts_of
+from aotc.runtime.feeds import Given, Syms, call_run, feeds_in_order, symbol_values, texts_of
 from aotc.runtime.tensor_info import tensor_infos
 
 
@@ -78,8 +78,8 @@ class EmulatedModel:
         if any(a is None for a in arrays):
             raise ValueError(f"{self.name}: an emulated bundle takes no defaults: give all inputs")
         texts = texts_of(self.inputs, self.outputs, self.manifest)
-        return called(self.inputs, self.outputs, self.manifest, texts, arrays,
-                      lambda found: self._called(found, dims))
+        return call_run(self.inputs, self.outputs, self.manifest, texts, arrays,
+                        lambda found: self._called(found, dims))
 
     def _called(self, arrays: Sequence[Array | None], dims: Syms) -> dict[str, Array]:
         values = symbol_values(self.name, self.inputs, arrays, dims)

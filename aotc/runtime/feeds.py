@@ -7,7 +7,7 @@ from typing import Any
 
 from aotc.ir.bundle import Manifest
 from aotc.ir.dtypes import Array
-from aotc.runtime.list_arguments import array_of, parts_of, put_together, taken_apart
+from aotc.runtime.list_arguments import array_of, parts_of, put_lists_together, take_lists_apart
 from aotc.runtime.tensor_info import Extent, TensorInfo
 from aotc.runtime.texts import Run, Texts
 
@@ -23,8 +23,8 @@ def texts_of(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo],
     return Texts(manifest.get("texts", ())) if some else None
 
 
-def called(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], manifest: Manifest,
-           texts: Texts | None, arrays: Sequence[Array | None], run: Run) -> dict[str, Any]:
+def call_run(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], manifest: Manifest,
+             texts: Texts | None, arrays: Sequence[Array | None], run: Run) -> dict[str, Any]:
     """``run(arrays)``, its outputs by name as a caller wants them: with strings, of an output with
     room for more the elements that there are, sequences as lists."""
     found = run(arrays) if texts is None else texts.called(inputs, outputs, arrays, run)
@@ -33,7 +33,7 @@ def called(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], manifest
             count = int(found.pop(info.name))
             for name, axis in info.counts:
                 found[name] = found[name][(slice(None),) * axis + (slice(0, count),)]
-    return put_together(parts_of(manifest, "outputs"), found)
+    return put_lists_together(parts_of(manifest, "outputs"), found)
 
 
 def _check_extent(where: str, shape: tuple[int, ...], i: int, want: int | Extent, got: int) -> None:
@@ -57,7 +57,7 @@ def feeds_in_order(name: str, inputs: Sequence[TensorInfo], feeds: Given,
     """The arrays of ``feeds`` ({ONNX name: array} or a sequence) in the order of ``inputs``, None
     for those left out that have a default.  ValueError if some are missing or unknown; manifest:
     says which of the unknown ones the compiler has made constants."""
-    feeds = taken_apart(name, parts_of(manifest, "inputs"), feeds)
+    feeds = take_lists_apart(name, parts_of(manifest, "inputs"), feeds)
     names = [t.name for t in inputs]
     needed = [t.name for t in inputs if not t.default]
     if isinstance(feeds, Mapping):

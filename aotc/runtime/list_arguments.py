@@ -19,7 +19,7 @@ def parts_of(manifest: Manifest | None, side: str) -> Parts:
     return found
 
 
-def taken_apart(name: str, parts: Parts, feeds: Any) -> Any:
+def take_lists_apart(name: str, parts: Parts, feeds: Any) -> Any:
     """``feeds``, by name or in order, with the tensors of lists in their place.  ValueError for a
     list of another length than was compiled for."""
     if not parts:
@@ -51,7 +51,7 @@ def taken_apart(name: str, parts: Parts, feeds: Any) -> Any:
     return out
 
 
-def put_together(parts: Parts, found: Mapping[str, Any]) -> dict[str, Any]:
+def put_lists_together(parts: Parts, found: Mapping[str, Any]) -> dict[str, Any]:
     """``found`` by name, the tensors of lists as lists, None for what is not there; what is no
     part stays."""
     if not parts:

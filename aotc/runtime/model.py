@@ -16,7 +16,7 @@ from aotc.ir.dtypes import Array
 from aotc.runtime.feeds import (
     Given,
     Syms,
-    called,
+    call_run,
     dims_of,
     feeds_in_order,
     symbol_values,
@@ -143,13 +143,13 @@ class Model:
         Sequences are lists of arrays, None is an optional that is not there.
         """
         arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
-        return called(self.inputs, self.outputs, self.manifest, self._texts, arrays,
-                      lambda found: self._called(found, dims))
+        return call_run(self.inputs, self.outputs, self.manifest, self._texts, arrays,
+                        lambda found: self._called(found, dims))
 
     def _called(self, arrays: Sequence[Array | None], dims: Syms = None) -> dict[str, Array]:
         """Outputs of a call with these arrays, in order, which it checks."""
         sizes = self._check(arrays, dims)
-        arrays = [contiguous(a) for a in arrays]
+        arrays = [make_contiguous(a) for a in arrays]
         outputs = self._results(arrays, sizes)
         ins, outs = self._pointers(arrays, outputs)
         with self._lock:
@@ -307,7 +307,7 @@ class Bound:
         return self.outputs
 
 
-def contiguous(array: Array | None) -> Array | None:
+def make_contiguous(array: Array | None) -> Array | None:
     """Elements in order and aligned, copied where they are not."""
     if array is None or array.flags.c_contiguous and array.flags.aligned:
         return array

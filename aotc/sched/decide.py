@@ -18,7 +18,7 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import CONNECT, GRAPHTURBO, PRECISION, Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.accelerator.places import places, tiled_for
+from aotc.sched.accelerator.places import places, target_for_tiles
 from aotc.sched.candidates.call_tiles import choose_call_tiles
 from aotc.sched.candidates.choose_groups import choose_groups
 from aotc.sched.candidates.choose_rewrites import choose_rewrites
@@ -67,7 +67,7 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
 
     schedule = choose_kernels(
         program, target, groups, {b: x for b, x in given.items() if b in program.buffers},
-        tiled_for(program, target) if how == GRAPHTURBO else None)
+        target_for_tiles(program, target) if how == GRAPHTURBO else None)
     schedule = replace(schedule, rewrites=rewrites, precision=precision_of(rewrites, precision))
     if asked and how == CONNECT[-1]:
         schedule = replace(schedule, groups=choose_call_tiles(program, target, schedule))

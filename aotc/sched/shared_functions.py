@@ -10,7 +10,7 @@ function, so where one of them differs nothing is shared.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from aotc.ir.contents import buffers_in, for_all, guards, names_in, with_buffers, with_symbols
+from aotc.ir.contents import buffers_in, guards, join_ranges, names_in, with_buffers, with_symbols
 from aotc.ir.expr import Sym
 from aotc.ir.kernel.plan_kernels import Kernel
 from aotc.ir.plan import Plan
@@ -42,7 +42,7 @@ def share_functions(plans: Sequence[Plan]) -> tuple[Plan, ...]:
     for alike in found.values():
         plan, first = alike[0]
         kernels = {k.name: k for _, k in alike}
-        names = _stage_names(plan, for_all(list(kernels.values())), stages)
+        names = _stage_names(plan, join_ranges(list(kernels.values())), stages)
         function |= dict.fromkeys(kernels, first.name if len(kernels) > 1 else "")
         named |= dict.fromkeys(kernels, names)
     return tuple(replace(p, kernels=tuple(

@@ -75,7 +75,7 @@ def pays_here(target: Target) -> bool:
     return not target.makers or maker_of(_cpuinfo()) in target.makers
 
 
-def native(precision: str = "f32") -> Target:
+def native_target(precision: str = "f32") -> Target:
     """The widest target that this machine can run; ``c`` if its machine is unknown.  precision: of
     products; rows of lower ones are nothing to look for where none are asked for."""
     own = filter(pays_here, (X86_V4_AMX, X86_V4_BF16, AARCH64_BF16)) if precision in (
@@ -88,12 +88,12 @@ def get_target(name: str, precision: str = "f32") -> Target:
     """Target by name or ``native``, for a ``precision`` of products.  UnsupportedError lists the
     names there are."""
     if name == "native":
-        return native(precision)
+        return native_target(precision)
     if name not in TARGETS:
         raise UnsupportedError(f"target {name!r}: unknown; choose one of native, "
                                + ", ".join(TARGETS))
     return TARGETS[name]
 
 
-__all__ = ["TARGETS", "Machine", "Target", "flags_of", "get_target", "maker_of", "native",
+__all__ = ["TARGETS", "Machine", "Target", "flags_of", "get_target", "maker_of", "native_target",
            "pays_here", "runs_here"]

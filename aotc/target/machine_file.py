@@ -9,7 +9,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.schedule import REGISTER
 from aotc.json_text import read_json
 from aotc.target.base import KINDS, SCOPES, Engine, Machine, Memory, Target, Unit
-from aotc.target.tuning import tuned, tuning_json
+from aotc.target.tuning import read_tuning, tuning_json
 
 _ROWS = {"memories": Memory, "stores": Memory, "engines": Engine, "units": Unit}
 
@@ -51,7 +51,8 @@ def _machine(data: Any, target: Target) -> Machine:
         if kind in data:
             given[kind] = tuple(of(**{k: _value(of, k, v) for k, v in row.items()})
                                 for row in _objects(kind, data[kind]))
-    machine = replace(target.machine, tuning=tuned(target.tuning, data.get("tuning", {})), **given)
+    machine = replace(target.machine, tuning=read_tuning(target.tuning, data.get("tuning", {})),
+                      **given)
     _check_numbers(machine, "workers clusters flops grain_flops items item_points row_points "
                    "item_tiles",
                    "launch step fork_join overlap threads threads_max")

@@ -311,7 +311,7 @@ def tuning_json(tuning: Tuning) -> dict[str, Any]:
             if getattr(tuning, f.name) != getattr(usual, f.name)}
 
 
-def tuned(tuning: Tuning, data: Any) -> Tuning:
+def read_tuning(tuning: Tuning, data: Any) -> Tuning:
     """A Tuning with the fields of a JSON object.  ValueError says what is wrong with it and, for a
     field that does not exist, which there are."""
     if not isinstance(data, dict):
@@ -348,4 +348,4 @@ def _number(f: Field[Any], where: str, now: float, value: Any) -> float:
     return type(now)(value)
 
 
-__all__ = ["Tuning", "tuned", "tuning_json"]
+__all__ = ["Tuning", "read_tuning", "tuning_json"]

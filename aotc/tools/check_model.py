@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from aotc.collector import seldom_collected
+from aotc.collector import collect_seldom
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend import load_model, read_built, to_program
 from aotc.frontend.aliases import ROOM
@@ -72,7 +72,7 @@ def check_model(options: Options, report: Callable[[str], object] = lambda text:
     """The Checked of ``options.source``; AotcError only where no model can be read from there, or
     options are wrong.  report: called with the lines of the Checked as soon as they are known: the
     arena may take seconds."""
-    with seldom_collected():
+    with collect_seldom():
         found, program = _checked(options)
         report(found.support)
         if program is None:

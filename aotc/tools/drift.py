@@ -11,7 +11,7 @@ from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import Schedule
 from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
 from aotc.oracle.shares import share_of_range
-from aotc.passes.double_precision import promoted
+from aotc.passes.double_precision import promote_to_f64
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.precision.levels import ROUNDS
 
@@ -24,7 +24,7 @@ def drift_lines(program: Program, schedule: Schedule, feeds: Mapping[str, Array]
     others = [r for r in schedule.rewrites if r[0] not in ROUNDS]
     base = apply_rewrites(program, others)
     try:
-        exact, plain = _run(promoted(base), feeds), _run(base, feeds)
+        exact, plain = _run(promote_to_f64(base), feeds), _run(base, feeds)
     except (AotcError, ValueError):
         return []  # a step has no form in f64
     made = apply_rewrites(program, schedule.rewrites)

@@ -12,7 +12,7 @@ from aotc.ir.program import Program
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate, infer_syms, input_arrays
 from aotc.oracle.shares import share_of_range
-from aotc.passes.double_precision import promoted
+from aotc.passes.double_precision import promote_to_f64
 from aotc.pipeline import run_pipeline
 from aotc.samples import SAMPLE_FLOPS, Feeds, run_work
 
@@ -75,7 +75,7 @@ class Double:
     def _programs(self) -> tuple[Program, Program] | None:
         """(the Program of the model in f32, in f64)."""
         found = _plain_program(self.options)
-        return None if found is None else (found, promoted(found))
+        return None if found is None else (found, promote_to_f64(found))
 
     def between(self, output: str, feeds: Feeds, got: Array, want: Array) -> BesideDouble | None:
         """Of one f32 output of a run; None where the evaluator cannot run the model in f64, or
@@ -102,7 +102,7 @@ def exact_program(options: Options) -> Program | None:
     """The Program of a model in f64, before any rewrite; None if it has several data types to keep
     that f64 would change."""
     found = _plain_program(options)
-    return None if found is None else promoted(found)
+    return None if found is None else promote_to_f64(found)
 
 
 def _plain_program(options: Options) -> Program | None:

@@ -24,7 +24,7 @@ from aotc.ir.schedule import PRECISION, Group, Schedule
 from aotc.options import Dims, Options, asked_precision
 from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
 from aotc.oracle.quanta import quanta
-from aotc.passes.double_precision import promoted
+from aotc.passes.double_precision import promote_to_f64
 from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import Progress
 from aotc.runtime.loading import load
@@ -153,7 +153,7 @@ def _judge(program: Program, schedule: Schedule, feeds: Feeds, got: Feeds,
            stored: Sequence[str]) -> list[NodeError]:
     """NodeErrors of one run, kernel by kernel."""
     group_of = {c: g for g in schedule.groups for c in g.computes}
-    exact = promoted(program)
+    exact = promote_to_f64(program)
     arrays = {n: _widened(a) for n, a in input_arrays(program, feeds).items()}
     syms = infer_syms(program, arrays, None)
     arrays.update(exact.consts)

@@ -36,7 +36,7 @@ def probe(target: Target) -> Target:
         read, flops, pairs = peak_functions(target, folder)
         for i, x in enumerate(memories[:machine.position(machine.registers.name)]):
             readers = cpus if x.shared else cpus[:1]
-            rate = together(read, block_bytes(memories, i, len(readers)), readers)
+            rate = measure_together(read, block_bytes(memories, i, len(readers)), readers)
             memories[i] = replace(x, bandwidth=rate if rate > 0 else x.bandwidth)
         peak = flops()
         tuning = machine.tuning if pairs is None else replace(
@@ -54,7 +54,7 @@ def block_bytes(memories: Sequence[Memory], i: int, readers: int) -> int:
     return max(total // readers, 2 * held)
 
 
-def together(read: Callable[[int], float], block: int, cpus: Sequence[int]) -> float:
+def measure_together(read: Callable[[int], float], block: int, cpus: Sequence[int]) -> float:
     """Bytes per second of one thread on each of ``cpus``, all reading a block of their own at the
     same time; 0 if one of them found no memory."""
     start = Barrier(len(cpus), timeout=60)
@@ -107,4 +107,4 @@ def peak_functions(target: Target, folder: str | Path) -> tuple[
             loaded.aotc_peak_pairs if pairs else None)
 
 
-__all__ = ["block_bytes", "cache_sizes", "peak_functions", "probe", "together"]
+__all__ = ["block_bytes", "cache_sizes", "peak_functions", "probe", "measure_together"]

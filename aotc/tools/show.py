@@ -70,7 +70,7 @@ def show_stage(model: Any, stage: str, target: str = "native", dims: Dims = None
         return json_lines(data)
     if stage == "plan" and len(value.alternatives) == 1:
         value = value.main.plan
-    return json.dumps(plain(value), indent=1)
+    return json.dumps(plain_data(value), indent=1)
 
 
 def _instances(work: Work) -> tuple[dict[str, Any], list[str]] | None:
@@ -100,7 +100,7 @@ def _kernels(part: Part, target: Target) -> tuple[Any, list[str]]:
 
 def _layouts(part: Part, target: Target) -> tuple[Any, list[str]]:
     report = layout_report(part.program, part.schedule, target)
-    return {**plain(report), "totals": report.totals()}, report_lines(report)
+    return {**plain_data(report), "totals": report.totals()}, report_lines(report)
 
 
 _REPORTS = {"kernels": _kernels, "layouts": _layouts}
@@ -111,7 +111,8 @@ def _variants(work: Work, as_json: bool) -> str:
     rows, found = variant_rows(work.plans), work.found
     if as_json:
         return json.dumps(rows if found is None else {"variants": rows, "chosen": {
-            "calls": plain(found.calls), "seconds": found.seconds, "leaves": plain(found.leaves),
+            "calls": plain_data(found.calls), "seconds": found.seconds,
+            "leaves": plain_data(found.leaves),
             "candidates": found.labels,
             "loss": [found.loss(when) for when, _ in found.leaves]}}, indent=1)
     return "\n".join([*map(_variant_line, rows), *([] if found is None else ["", str(found)])])
@@ -122,7 +123,7 @@ def _precision(work: Work, as_json: bool) -> str:
     rows = [{"product": c, "level": str(x)} for c, x in levels_of(work.schedule.rewrites).items()]
     if as_json:
         return json.dumps({"precision": work.schedule.precision, "products": rows,
-                           "chosen": plain(work.narrowed)}, indent=1)
+                           "chosen": plain_data(work.narrowed)}, indent=1)
     if work.narrowed is not None:
         return str(work.narrowed)
     return "\n".join([f"precision {work.schedule.precision}", *(
@@ -161,7 +162,7 @@ def _variant_line(row: dict[str, Any]) -> str:
             + (f"; {row['why']}" if row["why"] else ""))
 
 
-def plain(value: Any) -> Any:
+def plain_data(value: Any) -> Any:
     """A value of the compiler as JSON data: dataclasses become objects with a "type" field,
     expressions their text, arrays their dtype and shape."""
     if isinstance(value, Expr):
@@ -174,11 +175,11 @@ def plain(value: Any) -> Any:
         return f"{len(value)} bytes"
     if is_dataclass(value):
         return {"type": type(value).__name__,
-                **{f.name: plain(getattr(value, f.name)) for f in fields(value)}}
+                **{f.name: plain_data(getattr(value, f.name)) for f in fields(value)}}
     if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): plain_data(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(v) for v in value]
+        return [plain_data(v) for v in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from aotc.collector import let_go
+from aotc.collector import free_dropped
 from aotc.errors import AotcError
 from aotc.ir.dtypes import CHARS, TEXT, Array, dtype_of
 from aotc.ir.program import Program
@@ -23,7 +23,7 @@ from aotc.runtime.compile_bundle import Progress, build
 from aotc.runtime.cuda_model import require_device
 from aotc.runtime.emulate import EmulatedModel, emulated_models
 from aotc.runtime.feeds import machine
-from aotc.runtime.list_arguments import put_together
+from aotc.runtime.list_arguments import put_lists_together
 from aotc.runtime.loading import load
 from aotc.runtime.model import Model
 from aotc.runtime.tensor_info import stored_dtype
@@ -221,10 +221,10 @@ def make_cases(program: Program, runs: int, cap: int = EXTENT_CAP,
         for seed in range(runs):
             dims = ", ".join(f"{n}={v}" for n, v in syms.items())
             yield Case(f"{dims or 'static'} run {seed}",
-                       typed(program, random_inputs(program, syms, seed, kinds)), syms)
+                       give_stored_types(program, random_inputs(program, syms, seed, kinds)), syms)
 
 
-def typed(program: Program, feeds: Feeds) -> Feeds:
+def give_stored_types(program: Program, feeds: Feeds) -> Feeds:
     """Arrays of bits of types that are stored only, as arrays of those types; places of texts as
     strings."""
     words = np.array([*program.texts, "a text that the model lacks"], object)
@@ -329,7 +329,7 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
         options = Options(path, folder, target, Path(path).stem, dims, progress=progress,
                           inputs=_measured(inputs, decisions), **decisions)
         work, weights = _compiled(options)
-        let_go(weights)
+        free_dropped(weights)
         outputs, fixed = work.program.outputs, work.settings.fixed
         steps = {work.program.buffers[n].onnx or n: q for n, q in quanta(work.program).items()
                  if n in outputs}
@@ -347,7 +347,7 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
             report(f"  {work.narrowed.summary}")
         for case in cases:
             call = InPlace(work.program, case.syms)
-            given = put_together(work.settings.given, call.model_feeds(case.feeds) | fixed)
+            given = put_lists_together(work.settings.given, call.model_feeds(case.feeds) | fixed)
             want = _each_tensor(judge.run(given))
             for name, model in models.items():
                 got = _each_tensor(model.run(call.fresh(case.feeds), call.dims))

@@ -13,7 +13,7 @@ from te_programs import Maker, ax, softmax
 from aotc.emit.bundle.render import render_bundle
 from aotc.errors import FaultError, ScheduleError, ToolchainError
 from aotc.ir.category import Dtypes
-from aotc.ir.expr import Cast, Const, Sym, checked
+from aotc.ir.expr import Cast, Const, Sym, check_index
 from aotc.runtime.cuda_model import devices
 from aotc.runtime.simulate import find_cxx
 from aotc.sched import check_schedule, complete, decide, lower
@@ -159,7 +159,7 @@ def test_an_index_outside_its_table_is_found_by_check(tmp_path):
     i, j = ax("i", 5), ax("j", 3)
     m.input("x", 7, 3)
     m.input("at", 5, dtype="i64")
-    m.step("z", (i, j), m.ref("x", checked(m.ref("at", i), Const(7)), j))
+    m.step("z", (i, j), m.ref("x", check_index(m.ref("at", i), Const(7)), j))
     p = m.done("z")
     model = compile_program(p, decide(p, TARGET), TARGET, tmp_path / "take")
     x = np.arange(21, dtype=np.float32).reshape(7, 3)

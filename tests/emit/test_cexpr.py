@@ -17,7 +17,7 @@ from aotc.ir.expr import (
     Unary,
     Var,
     Where,
-    checked,
+    check_index,
     compare,
     maximum,
     minimum,
@@ -89,7 +89,7 @@ def test_literals():
 
 
 @pytest.mark.parametrize("e", [Load("t", (Const(0),), "i64"), Unary("sqrt", Const(1.0, "f32")),
-                               checked(S, Const(4)), Cast("f32", S)])
+                               check_index(S, Const(4)), Cast("f32", S)])
 def test_other_nodes_are_refused(e):
     with pytest.raises(AotcError, match="no index expression"):
         c_index(e)

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import aotc
 from aotc.emit.bundle.variants import EMITTERS
-from aotc.emit.bundle.weights import HEADER_BYTES, untouched
+from aotc.emit.bundle.weights import HEADER_BYTES, find_untouched
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.target import get_target
@@ -82,7 +82,8 @@ def large(entries=6000, products=False):
 
 
 def ranges(model, **options):
-    return untouched([run_pipeline(Options(model, target="c", stop_after="plan", **options)).plan])
+    return find_untouched([run_pipeline(Options(model, target="c", stop_after="plan",
+                                                **options)).plan])
 
 
 def test_a_large_table_is_told_to_the_system_by_its_place(tmp_path):

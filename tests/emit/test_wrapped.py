@@ -2,7 +2,7 @@
 
 import pytest
 
-from aotc.emit.text.wrapped import WIDTH, wrapped
+from aotc.emit.text.wrapped import WIDTH, wrap_lines
 
 CALL = ("    micro_kernel(1, 5, a_row, 1, b_col, 4, 20, 6 - n0, "
         "b_next + aotc_min(m0 / 4 * 3, 1) * 5, 3, acc);")
@@ -14,7 +14,7 @@ FOR = ("            for (int64_t kw = aotc_max(1 - ow * 2, 0); kw < aotc_min(10 
     CALL, FOR, "    " + " + ".join(["term"] * 60) + ";", "x = f(" * 30 + "0" + ")" * 30 + ";",
     "/* " + "word " * 60 + "*/", " * " + "word " * 60])
 def test_parts_fit_and_say_the_same(line):
-    parts = wrapped(line).split("\n")
+    parts = wrap_lines(line).split("\n")
     assert len(parts) > 1 and max(map(len, parts)) <= WIDTH
     said = " ".join(" ".join(parts).split())
     if line.startswith(("/*", " *")):  # every line of a comment begins with a star
@@ -23,14 +23,14 @@ def test_parts_fit_and_say_the_same(line):
 
 
 def test_what_a_comment_sets_in_stays_so():
-    parts = wrapped(" *     if (" + "word " * 30).split("\n")
+    parts = wrap_lines(" *     if (" + "word " * 30).split("\n")
     assert all(p.startswith(" *         word") for p in parts[1:]) and len(parts) > 1
 
 
 def test_statements_break_in_as_few_brackets_as_can_be():
-    assert wrapped(CALL).split("\n")[1].strip() in (
+    assert wrap_lines(CALL).split("\n")[1].strip() in (
         "b_next + aotc_min(m0 / 4 * 3, 1) * 5, 3, acc);", "3, acc);", "acc);")
-    assert wrapped(FOR).split("\n")[1].strip() == "++kw) { /* taps */"
+    assert wrap_lines(FOR).split("\n")[1].strip() == "++kw) { /* taps */"
 
 
 @pytest.mark.parametrize("text", [
@@ -39,10 +39,10 @@ def test_statements_break_in_as_few_brackets_as_can_be():
     '    puts("' + "a\\\\\\\", b" + "; c + d " * 12 + '");',
     "#define LONG(x) \\\n    " + "x + " * 60 + "x"])
 def test_what_cannot_be_broken_stays(text):
-    assert wrapped(text) == text
+    assert wrap_lines(text) == text
 
 
 def test_quotes_between_quotes_end_nothing():
     line = "    call('\"', \"a \\\" b\", " + "first + second, " * 8 + "'\\'', last);"
-    parts = wrapped(line).split("\n")
+    parts = wrap_lines(line).split("\n")
     assert max(map(len, parts)) <= WIDTH and " ".join(p.strip() for p in parts) == line.strip()

@@ -10,9 +10,9 @@ from harness import RUNNABLE, Case, build_cases, differences
 from te_programs import Maker, ax
 
 from aotc.ir.conditions import bounds_from_data
-from aotc.ir.expr import Const, Load, Sym, Where, all_of, checked, compare
+from aotc.ir.expr import Const, Load, Sym, Where, all_hold, check_index, compare
 from aotc.ir.kernel.plan_stages import Nest
-from aotc.ir.program import neutral
+from aotc.ir.program import neutral_value
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
@@ -30,8 +30,8 @@ def bags(rows, columns, fold="sum", count=9, dtype="f32"):
     m.input("x", rows, columns, dtype=dtype)
     first, end = (m.input(n, count, dtype="i64") for n in ("first", "end"))
     i, j, r = ax("i", count), ax("j", columns), ax("r", rows)
-    inside = all_of((compare("ge", r, m.ref(first, i)), compare("lt", r, m.ref(end, i))))
-    m.step("y", (i, j), Where(inside, m.ref("x", r, j), neutral(fold, dtype)), (r,), fold)
+    inside = all_hold((compare("ge", r, m.ref(first, i)), compare("lt", r, m.ref(end, i))))
+    m.step("y", (i, j), Where(inside, m.ref("x", r, j), neutral_value(fold, dtype)), (r,), fold)
     return m.done("y")
 
 
@@ -45,7 +45,7 @@ def rows(length, fold="sum", count=7):
     for name, cond in (("lt", compare("lt", k, n)), ("le", compare("ge", n, k)),
                        ("gt", compare("gt", k + 3, n)), ("eq", compare("eq", k, n)),
                        ("shifted", compare("le", i - 2 + k, n))):
-        m.step(name, (i,), Where(cond, x, neutral(fold, "f32")), (k,), fold)
+        m.step(name, (i,), Where(cond, x, neutral_value(fold, "f32")), (k,), fold)
     # every point of a vector has ends of its own: these stay conditions where lanes lie along i
     m.step("one", (), Where(compare("lt", k, m.ref("n", 2)), m.ref("x", 2, k), Const(0, "f32")),
            (k,), "sum")
@@ -157,6 +157,7 @@ def test_data_with_a_rule_is_asked_at_every_row():
     r, i = ax("r", 9), ax("i", 4)
     n = Load("n", (i,), "i64")
     assert bounds_from_data(compare("lt", r, n), r) is not None
-    for cond in (compare("lt", r, checked(n, 5)), compare("lt", r * 2, n), compare("lt", r, n + r),
-                 compare("lt", r + n, 4), compare("ne", r, n), compare("lt", r, i)):
+    for cond in (compare("lt", r, check_index(n, 5)), compare("lt", r * 2, n),
+                 compare("lt", r, n + r), compare("lt", r + n, 4), compare("ne", r, n),
+                 compare("lt", r, i)):
         assert bounds_from_data(cond, r) is None, cond

@@ -16,7 +16,7 @@ from quick_builds import LEVEL
 from small_models import make_model
 
 import aotc
-from aotc.as_asked import decided
+from aotc.as_asked import decide_for_target
 from aotc.ir.numbers.group_bytes import group_bytes, weights_of
 from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.schedule import WEIGHT_BITS, Schedule
@@ -25,8 +25,8 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.oracle.run_plan import run_plan
 from aotc.oracle.shares import share_of_range
-from aotc.passes.precision.group_weights import rounded
-from aotc.passes.rewrites import rewritten
+from aotc.passes.precision.group_weights import round_weights
+from aotc.passes.rewrites import apply_schedule_rewrites
 from aotc.pipeline import run_pipeline
 from aotc.runtime.emulate import emulated_models
 from aotc.sched import check_schedule
@@ -60,7 +60,7 @@ def layers(rows=5, seed=0):
 def _near(w, bits):
     """The weights [K, N] that groups of 32 make of ``w``."""
     g = Grouping(bits, 32, 2)
-    return weights_of(g, rounded(g, np.ascontiguousarray(w)), len(w)).astype(np.float64)
+    return weights_of(g, round_weights(g, np.ascontiguousarray(w)), len(w)).astype(np.float64)
 
 
 def _expected(tensors, x, bits):
@@ -87,7 +87,7 @@ def test_rounding_is_to_the_nearest_code(bits):
     w = rng.standard_normal((75, 9)).astype(np.float32)
     w[:32, 2], w[:, 3], w[32:64, 4] = 0, 1e-42, 1e30
     g = Grouping(bits, 32, 2)
-    packed = rounded(g, w)
+    packed = round_weights(g, w)
     assert packed.shape == (3, g.rows, 9)
     near = weights_of(g, packed, len(w))
     for first in (0, 32, 64):
@@ -151,8 +151,9 @@ def test_interpreter_and_evaluator_follow_the_rewrite():
     feeds = {"x": np.random.default_rng(1).standard_normal((5, 70)).astype(np.float32)}
     work = run_pipeline(Options(model, target="x86-64-v4", precision="int4w", stop_after="plan"))
     want = _expected(tensors, feeds["x"], 4)
-    _close(evaluate(rewritten(work.program, work.schedule), feeds)["y"], want)
-    _close(interpret(rewritten(work.program, work.schedule), work.schedule, feeds)["y"], want)
+    _close(evaluate(apply_schedule_rewrites(work.program, work.schedule), feeds)["y"], want)
+    _close(interpret(apply_schedule_rewrites(work.program, work.schedule), work.schedule,
+                     feeds)["y"], want)
 
 
 @pytest.mark.parametrize("name", ["aarch64", pytest.param("riscv64", marks=pytest.mark.product)])
@@ -187,7 +188,7 @@ def scheduled(model, target, precision, rows):
     """The Work of a model whose Schedule has every product at one level."""
     work = run_pipeline(Options(model, target=target, stop_after="inline"))
     level = everywhere(work.program, Level(precision, rows))
-    schedule, _ = decided(work.program, work.target, work.options, work.ranges, (), level)
+    schedule, _ = decide_for_target(work.program, work.target, work.options, work.ranges, (), level)
     return replace(work, schedule=schedule)
 
 
@@ -257,7 +258,7 @@ def test_a_row_that_is_no_number_has_no_results():
     model, _ = layers(6)
     work = run_pipeline(Options(model, target=CPUS[-1], stop_after="plan", schedule=scheduled(
         model, CPUS[-1], "int8w", "s8").schedule))
-    program = rewritten(work.program, work.schedule)
+    program = apply_schedule_rewrites(work.program, work.schedule)
     feeds = {"x": np.random.default_rng(1).standard_normal((6, 70)).astype(np.float32)}
     feeds["x"][2, 5], feeds["x"][3], feeds["x"][4, 0] = np.nan, 0, np.inf
     got = run_plan(work.plans.alternatives[0].plan, feeds)["y"]
@@ -272,7 +273,7 @@ def test_products_of_one_tensor_share_its_codes():
     model = make_model([helper.make_node("MatMul", ["x", n], [f"y{n}"]) for n in "vw"],
                        {"x": (F32, [20, 64])}, {f"y{n}": (F32, [20, 32]) for n in "vw"}, tensors)
     work = scheduled(model, "c", "int8w", "s8")
-    program = rewritten(work.program, work.schedule)
+    program = apply_schedule_rewrites(work.program, work.schedule)
     assert sum(program.dtype(b) == "u8" and b not in program.consts for b in program.buffers) == 1
     rewrites = work.schedule.rewrites
     for wrong, text in ((("integer_rows", "nothing", {}), "choose from"),

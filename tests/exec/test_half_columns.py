@@ -20,7 +20,7 @@ from aotc.oracle.interpret import interpret
 from aotc.oracle.shares import share_of_range
 from aotc.passes.precision.half_columns import candidates, faults_of
 from aotc.passes.precision.rounding_table import ROUNDINGS
-from aotc.passes.rewrites import rewritten
+from aotc.passes.rewrites import apply_schedule_rewrites
 from aotc.pipeline import run_pipeline
 from aotc.sched import check_schedule
 from aotc.target import TARGETS
@@ -94,7 +94,7 @@ def test_evaluator_and_interpreter_read_f16():
     model = attention(20)
     feeds = {"x": np.random.default_rng(2).standard_normal((20, 64)).astype(np.float32)}
     work = run_pipeline(Options(model, target="x86-64-v3", precision="f16", stop_after="schedule"))
-    program = rewritten(work.program, work.schedule)
+    program = apply_schedule_rewrites(work.program, work.schedule)
     assert sum(program.dtype(c) == "f16" for c in program.consts) == 4
     one, two = (f["y"] for f in (evaluate(program, feeds),
                                  interpret(program, work.schedule, feeds)))

@@ -25,7 +25,7 @@ from aotc.ir.statements import Store, walk_body
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
-from aotc.passes.rewrites import rewritten
+from aotc.passes.rewrites import apply_schedule_rewrites
 from aotc.pipeline import run_pipeline
 from aotc.runtime.emulate import emulated_models
 from aotc.sched import check_schedule, decide
@@ -219,7 +219,7 @@ def test_interpreter_and_evaluator_follow_the_rewrite():
     model, feeds = layers(), _feeds((13, 24))
     work = run_pipeline(Options(model, target="x86-64-v4-bf16", precision="bf16",
                                 stop_after="plan"))
-    program = rewritten(work.program, work.schedule)
+    program = apply_schedule_rewrites(work.program, work.schedule)
     want = _expected(model, feeds)
     _close(evaluate(program, feeds)["y"], want, 1e-6)
     _close(interpret(program, work.schedule, feeds)["y"], want, 1e-6)
@@ -255,7 +255,7 @@ def test_interpreter_packs_computed_columns():
     model, feeds = attention(33), _feeds((33, 64))
     work = run_pipeline(Options(model, target="x86-64-v4-bf16", precision="bf16",
                                 stop_after="plan"))
-    program = rewritten(work.program, work.schedule)
+    program = apply_schedule_rewrites(work.program, work.schedule)
     _close(interpret(program, work.schedule, feeds)["y"], evaluate(program, feeds)["y"], 2e-3)
 
 

@@ -17,8 +17,8 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.oracle.run_plan import run_plan
 from aotc.passes.fold import fold_constants
-from aotc.passes.regions import everywhere
-from aotc.passes.rewrites import rewritten
+from aotc.passes.regions import apply_in_bodies
+from aotc.passes.rewrites import apply_schedule_rewrites
 from aotc.sched import check_schedule, decide, lower
 from aotc.target import get_target
 
@@ -135,7 +135,7 @@ def _run(program, target, folder, feeds, syms=None, threads=1):
     assert Schedule.from_json(schedule.to_json()).hash == schedule.hash
     assert check_schedule(program, schedule, target) == []
     want = evaluate(program, feeds, syms)
-    literal = interpret(rewritten(program, schedule), schedule, feeds, syms)
+    literal = interpret(apply_schedule_rewrites(program, schedule), schedule, feeds, syms)
     planned = run_plan(lower(program, schedule, target), feeds, syms)
     got = compile_program(program, schedule, target, folder, threads=threads).run(feeds)
     for name, array in want.items():
@@ -224,7 +224,7 @@ def test_what_a_body_reads_keeps_its_name():
     m.steps.append(Loop("sums", body.done("h_new"), Const(3), ROUND,
                         (State("x", "h", "h_new", "last", "spare"),), (), ()))
     program = m.done("last", "seen")
-    folded = everywhere(fold_constants, program)
+    folded = apply_in_bodies(fold_constants, program)
     assert check_program(folded) == []
     feeds = {"x": np.random.default_rng().standard_normal(4).astype(np.float32)}
     for name, want in evaluate(program, feeds).items():

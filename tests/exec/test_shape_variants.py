@@ -32,7 +32,7 @@ from aotc.runtime.status import IndexFault
 from aotc.samples import border_extents, random_inputs, record_samples, run_work
 from aotc.sched.narrowed_program import within
 from aotc.sched.shape_variants import boxes, served
-from aotc.target import TARGETS, native
+from aotc.target import TARGETS, native_target
 from aotc.tools.peers import open_reference
 from aotc.tools.show import variant_rows
 from aotc.tools.verify import compare
@@ -94,14 +94,14 @@ def built(request, tmp_path_factory):
     """(name, model that counts its kernels, reference: feeds -> outputs)."""
     folder, name = tmp_path_factory.mktemp("shapes"), request.param
     model, dims, ranges = MODELS[name]
-    made = aotc.compile(model, folder / "b", target=native().name, name=name, dims=dims,
+    made = aotc.compile(model, folder / "b", target=native_target().name, name=name, dims=dims,
                         variants=ranges, profile=True)
     (folder / "m.onnx").write_bytes(model.SerializeToString())
     return name, made, made.load(), open_reference(folder / "m.onnx")[1]
 
 
 def _feeds(name, syms, seed=0):
-    return random_inputs(_work(name, native().name).program, syms, seed)
+    return random_inputs(_work(name, native_target().name).program, syms, seed)
 
 
 def test_every_border_is_right_and_its_own_kernels_run(built):
@@ -130,7 +130,7 @@ def test_arena_is_that_of_the_variant(built):
     name, made, loaded, _ = built
     assert "ARENA_BYTES_MAX" in (made.path / f"{name}.h").read_text()
     size = loaded._library.function("arena_size")
-    plans = _work(name, native().name).plans
+    plans = _work(name, native_target().name).plans
     counters = 32 * len(made.manifest["kernels"])
     for syms in CALLS[name]:
         row = next(r for r in plans.alternatives if r.condition.holds(syms))
@@ -143,10 +143,10 @@ def test_arena_is_that_of_the_variant(built):
 
 
 @pytest.mark.parametrize("name, target", [
-    ("attention", native().name), ("lookup", "c"),
+    ("attention", native_target().name), ("lookup", "c"),
     *(pytest.param(*case, marks=pytest.mark.product) for case in (
-        ("attention", "riscv64"), ("attention", "cuda"), ("lookup", native().name),
-        ("images", native().name)))])
+        ("attention", "riscv64"), ("attention", "cuda"), ("lookup", native_target().name),
+        ("images", native_target().name)))])
 def test_the_interpreter_agrees_at_the_ends_of_every_range(name, target):
     work = _work(name, target)
     program, served = work.program, boxes(work.program, work.schedule)
@@ -362,8 +362,8 @@ int main(int, char **arguments)
 @pytest.mark.product
 def test_calls_from_cpp(tmp_path):
     model, dims, ranges = MODELS["attention"]
-    made = aotc.compile(model, tmp_path / "b", target=native().name, name="attention", dims=dims,
-                        variants=ranges)
+    made = aotc.compile(model, tmp_path / "b", target=native_target().name, name="attention",
+                        dims=dims, variants=ranges)
     loaded = made.load()
     (tmp_path / "main.cpp").write_text(_CALLS_FROM_CPP)
     subprocess.run(["make", "-s", "static"], cwd=made.path, check=True)

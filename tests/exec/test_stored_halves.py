@@ -20,7 +20,7 @@ from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.shares import share_of_range
 from aotc.passes.precision.store_halves import RULE, candidates, faults_of, store_rewrite
-from aotc.passes.rewrites import rewritten
+from aotc.passes.rewrites import apply_schedule_rewrites
 from aotc.pipeline import run_pipeline
 from aotc.runtime.emulate import emulated_models
 from aotc.sched import check_schedule, decide
@@ -158,7 +158,7 @@ def test_attention_in_half_the_arena(target, tmp_path):
         assert [2 * int(str(s)) for s in sizes[1]] == [int(str(s)) for s in sizes[0]]
     got = aotc.compile(model, tmp_path / "b", target=target.name, name="net").load(
         threads=2).run({"x": x})["y"]
-    rounded = rewritten(work.program, work.schedule)
+    rounded = apply_schedule_rewrites(work.program, work.schedule)
     want, wide = (evaluate(p, {"x": x})["y"].astype("f8") for p in (rounded, work.program))
     assert share_of_range(got, want) < 1e-3 and share_of_range(got, wide) < 2e-3
     exact = _exactly(x)
@@ -197,7 +197,7 @@ def test_bf16_rows_take_products_of_f16_models(options):
     assert "narrow" in [r[0] for r in work.schedule.rewrites] and not check_schedule(
         work.rewritten, work.schedule, TARGETS[target])
     assert any(u.startswith("dot_bf16") for g in work.schedule.groups for u in g.rows.values())
-    found = evaluate(rewritten(work.program, work.schedule), {"x": _rows()})["y"]
+    found = evaluate(apply_schedule_rewrites(work.program, work.schedule), {"x": _rows()})["y"]
     assert share_of_range(found, _exactly(_rows())) < 3e-2
 
 
@@ -207,4 +207,5 @@ def test_without_the_rewrite_a_tensor_is_f32():
     assert schedule == work.schedule
     less = [r for r in schedule.rewrites if r[0] != RULE]
     again = decide(work.program, TARGETS["x86-64-v3"], winograd=tuple(less))
-    assert not _stored(again) and rewritten(work.program, again).dtype("c1_wide") == "f32"
+    assert not _stored(again) and apply_schedule_rewrites(work.program,
+                                                          again).dtype("c1_wide") == "f32"

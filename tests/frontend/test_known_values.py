@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.building.rational import condition, to_int
 from aotc.ir.expr import Binary, Cast, Const, Sym, Unary, compare
-from aotc.oracle.eval_expr import Scope, index_value
+from aotc.oracle.eval_expr import EvalScope, index_value
 
 F, I = np.float32, np.int64
 node = helper.make_node
@@ -279,7 +279,7 @@ def test_integer_parts_are_those_of_the_floats(e):
 def test_products_that_round_to_the_other_side(whole, op, scale):
     """5 * 0.6 is 3 in f32 but 25 * 0.6 is above 15: the nearest number to 0.6 is above it."""
     e = Unary(whole, Binary(op, f32(N), Const(float(F(scale)), "f32")))
-    every = Scope({}, None, {"n": np.arange(1, 3001)})
+    every = EvalScope({}, None, {"n": np.arange(1, 3001)})
     assert np.array_equal(every.value(to_int(e)), every.value(Cast("i64", e)))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.cexpr import sym_field
-from aotc.ir.expr import Const, Sym, Var, checked, compare
+from aotc.ir.expr import Const, Sym, Var, check_index, compare
 from aotc.ir.kernel.plan_kernels import About, Kernel, LoweredKernel, Scratch
 from aotc.ir.plan import Place, Plan
 from aotc.ir.program import Check
@@ -66,7 +66,8 @@ def lookup_plan(name="lookup", ids="ids", bias="bias", out="out", node="gather_0
               Place("table", "f32", (Const(5), width), "weights", Const(40)),
               Place("scale", "f32", (width,), "weights", Const(8), offset=192))
     kernels = (Kernel(LoweredKernel(
-        "k00", About("look up", (node,)), rows, ((Var("row"), checked(Var("id"), Const(5))),), (),
+        "k00", About("look up", (node,)), rows, ((Var("row"), check_index(Var("id"), Const(5))),),
+        (),
         (), (), ()), ()), Kernel(LoweredKernel(
             "k01", About("scale", ("scale_0",)), rows, (), (Scratch("s", "f32", 8, 0),), (), (),
             ()), ()))

@@ -8,7 +8,7 @@ from edits import with_tables
 from row_pairs import one_group, pair
 from te_programs import Maker, ax, conv2d, relu
 
-from aotc.ir.expr import Const, Sym, Unary, Where, all_of, compare, maximum
+from aotc.ir.expr import Const, Sym, Unary, Where, all_hold, compare, maximum
 from aotc.sched.model.stages import factors_for, group_stages
 from aotc.sched.rows.panels import panel_layout
 
@@ -139,8 +139,8 @@ def _convolution(row, target, rng, mode, stride, pad, dilation):
     oh = ax("oh", (7 + 2 * pad - 2 * dilation - 1) // stride + 1)
     ow = ax("ow", (6 + 2 * pad - dilation - 1) // stride + 1)
     y, x = oh * stride + j * dilation - pad, ow * stride + k * dilation - pad
-    inside = all_of([compare("ge", y, 0), compare("lt", y, 7), compare("ge", x, 0),
-                     compare("lt", x, 6)])
+    inside = all_hold([compare("ge", y, 0), compare("lt", y, 7), compare("ge", x, 0),
+                       compare("lt", x, 6)])
     value = m.ref("x", n, y, x, i)
     value = Where(inside, value, Const(0, "f32")) if pad else value
     m.step("y", (n, oh, ow, o), value * m.ref("w", j, k, i, o), (j, k, i), "sum")

@@ -11,7 +11,7 @@ from pair_cases import pair_cases
 from row_pairs import Pair, one_group, pair
 from te_programs import Maker, ax
 
-from aotc.ir.expr import Binary, Cast, Const, Sym, Unary, Where, all_of, compare, maximum, minimum
+from aotc.ir.expr import Binary, Cast, Const, Sym, Unary, Where, all_hold, compare, maximum, minimum
 from aotc.sched.model.stages import group_stages
 from aotc.sched.rows.dots import dot_factors, dot_layout
 
@@ -124,8 +124,8 @@ def _convolution(row, target, rng, mode, stride, pad, fill):
     ow = ax("ow", (6 + 2 * pad - 2) // stride + 1)
     y, x = oh * stride + j - pad, ow * stride + k - pad
     value = m.ref("x", n, c, y, x) if mode == "packed" else m.ref("x", n, y, x, c)
-    inside = all_of([compare("ge", y, 0), compare("lt", y, 7), compare("ge", x, 0),
-                     compare("lt", x, 6)])
+    inside = all_hold([compare("ge", y, 0), compare("lt", y, 7), compare("ge", x, 0),
+                       compare("lt", x, 6)])
     value = Where(inside, value, Const(fill, row.a)) if pad else value
     m.step("y", (n, o, oh, ow), _i32(value) * _i32(m.ref("w", o, c, j, k)), (c, j, k), "sum")
     m.step("z", (n, o, oh, ow), _requantised(m.ref("y", n, o, oh, ow), m, o))

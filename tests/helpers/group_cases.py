@@ -8,7 +8,7 @@ from edits import with_tables
 from harness import Case, at_home
 from te_programs import Maker, ax, conv2d, matmul, padded, relu, softmax
 
-from aotc.ir.expr import Axis, Const, Sym, Unary, Where, checked, compare
+from aotc.ir.expr import Axis, Const, Sym, Unary, Where, check_index, compare
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched.model.stages import group_stages
 
@@ -179,7 +179,7 @@ def picked():
     m.pointwise("e", "x", lambda e, _: e * Const(2, "f32"))
     above = Where(compare("gt", m.ref("e", i, j), Const(0, "f32")), Const(1), Const(0))
     m.step("n", (i,), above, (j,), "sum")
-    m.step("v", (i,), m.ref("e", i, checked(m.ref("n", i), Const(6))))
+    m.step("v", (i,), m.ref("e", i, check_index(m.ref("n", i), Const(6))))
     return m.done("n", "v"), {"e": "L1", "n": "register"}, "v"
 
 

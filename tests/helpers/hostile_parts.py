@@ -16,7 +16,7 @@ from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
 from aotc.errors import AotcError
 from aotc.options import Options
-from aotc.oracle.eval_expr import Scope
+from aotc.oracle.eval_expr import EvalScope
 from aotc.pipeline import run_pipeline
 from aotc.sched import lower
 from aotc.target import get_target
@@ -101,7 +101,7 @@ def _takes(program, feeds, shapes):
     own = {d[0]: n for name, s in (shapes or {}).items()
            for d, n in zip(s, feeds[name].shape) if not isinstance(d, int)}
     names = {s.name for s in program.syms}
-    return not names or all(Scope({}, None, own).value(c.cond) for c in program.checks)
+    return not names or all(EvalScope({}, None, own).value(c.cond) for c in program.checks)
 
 
 def operator_parts(step):

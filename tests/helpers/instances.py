@@ -3,7 +3,13 @@
 from aotc.sched.accelerator.instances.cluster import ComputeUnit
 from aotc.sched.accelerator.instances.instances import SubGraph
 from aotc.sched.accelerator.instances.split import SplitInfo
-from aotc.sched.accelerator.instances.tensor_graph import INPUT, Graph, Node, Read, whole
+from aotc.sched.accelerator.instances.tensor_graph import (
+    INPUT,
+    Read,
+    TensorGraph,
+    TensorNode,
+    whole_window,
+)
 from aotc.target.base import Machine, Memory
 from benchmarks.graphturbo_graphs import along, cluster_of
 
@@ -27,13 +33,13 @@ def image(source, shape, step=1, pad=1, channels=True):
     """A Read of a window of 3 x 3 points (``pad`` 1; 1 x 1 where it is 0) of a source of ``shape``
     (n, c, h, w): of all its channels, or of the same one."""
     window = [along(d, step, -pad, pad) for d in (2, 3)]
-    return Read(source, (along(0), whole(shape[1]) if channels else along(1), *window))
+    return Read(source, (along(0), whole_window(shape[1]) if channels else along(1), *window))
 
 
 def stage(shape, element):
     """A stage's graph whose output and input have one shape: a window in every channel."""
-    return Graph((Node("in", shape, element, kind=INPUT),
-                  Node("out", shape, element, (image("in", shape, channels=False),))))
+    return TensorGraph((TensorNode("in", shape, element, kind=INPUT),
+                        TensorNode("out", shape, element, (image("in", shape, channels=False),))))
 
 
 STAGES = ((8, 64, 56, 56), (8, 128, 28, 28), (8, 256, 14, 14), (8, 512, 7, 7))
@@ -41,12 +47,12 @@ STAGES = ((8, 64, 56, 56), (8, 128, 28, 28), (8, 256, 14, 14), (8, 512, 7, 7))
 
 def network():
     """The four stages one after the other, each reading all channels of twice as many points."""
-    nodes = [Node("image", (8, 3, 112, 112), kind=INPUT)]
+    nodes = [TensorNode("image", (8, 3, 112, 112), kind=INPUT)]
     for i, shape in enumerate(STAGES):
         before = nodes[-1]
-        nodes.append(Node(f"stage{i + 1}", shape, 1, (image(before.name, before.shape, 2),),
-                          output=i == 3))
-    return Graph(tuple(nodes))
+        nodes.append(TensorNode(f"stage{i + 1}", shape, 1, (image(before.name, before.shape, 2),),
+                                output=i == 3))
+    return TensorGraph(tuple(nodes))
 
 
 def split_stages(pieces=(8, 4, 2, 1)):

@@ -9,7 +9,7 @@ from row_pairs import Pair, one_group, pair
 from te_programs import Maker, ax, relu
 
 from aotc.ir.dtypes import to_bf16
-from aotc.ir.expr import Cast, Const, Sym, Where, all_of, compare
+from aotc.ir.expr import Cast, Const, Sym, Where, all_hold, compare
 from aotc.ir.program import Buffer
 from aotc.sched.model.stages import group_stages
 from aotc.sched.rows.dots import dot_factors, dot_layout
@@ -112,8 +112,8 @@ def _convolution(row, target, rng, mode, stride, pad):
     ow = ax("ow", (6 + 2 * pad - 2) // stride + 1)
     y, x = oh * stride + j - pad, ow * stride + k - pad
     value = m.ref("x_low", n, y, x, c)
-    inside = all_of([compare("ge", y, 0), compare("lt", y, 7), compare("ge", x, 0),
-                     compare("lt", x, 6)])
+    inside = all_hold([compare("ge", y, 0), compare("lt", y, 7), compare("ge", x, 0),
+                       compare("lt", x, 6)])
     value = Where(inside, value, Const(0, "bf16")) if pad else value
     m.step("y", (n, o, oh, ow), _f32(value) * _f32(m.ref("w", o, c, j, k)), (c, j, k), "sum")
     m.step("z", (n, o, oh, ow), relu(m.ref("y", n, o, oh, ow)))

@@ -12,7 +12,7 @@ from aotc.ir.expr import Cast, Unary, loads, rewrite
 from aotc.ir.program import Compute
 from aotc.options import Options
 from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
-from aotc.passes.double_precision import promoted
+from aotc.passes.double_precision import promote_to_f64
 from aotc.pipeline import run_pipeline
 
 SEEN = "seen_"
@@ -60,7 +60,7 @@ def judge(path, seen, feeds, outputs):
     program = run_pipeline(Options(path, target="c", stop_after="program")).program
     views = {program.buffers[n].onnx: program.producer[n] for n in program.outputs}
     tensors = {next(iter(loads(views[name].body))).buffer: name for name in seen}
-    exact = promoted(program)
+    exact = promote_to_f64(program)
     arrays = {n: a.astype(np.float64) if a.dtype == np.float32 else a
               for n, a in input_arrays(program, feeds).items()}
     syms = infer_syms(program, arrays, None)

@@ -19,12 +19,12 @@ from aotc.ir.expr import (
     Unary,
     Var,
     Where,
-    all_of,
+    all_hold,
     compare,
     maximum,
     minimum,
 )
-from aotc.ir.program import Fold, neutral
+from aotc.ir.program import Fold, neutral_value
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.stage_choice import StageChoice
 
@@ -134,7 +134,7 @@ def _outside_loads(row, target):
     m.input("x", 2, n)
 
     def at(d):
-        ok = all_of([compare("ge", j + d, 0), compare("lt", j + d, n)])
+        ok = all_hold([compare("ge", j + d, 0), compare("lt", j + d, n)])
         return Where(ok, m.ref("x", i, j + d), _f(0))
 
     m.step("z", (i, j), Unary("exp", at(-2)) + at(0) * at(3))
@@ -164,8 +164,8 @@ def exchange_cases(row, target):
     m = Maker()
     i, j = ax("i", block + 4), ax("j", block + 9)
     m.input("x", block + 7, block)
-    ok = all_of([compare("ge", i, 2), compare("lt", i, block + 2), compare("ge", j, 1),
-                 compare("lt", j, block + 8)])
+    ok = all_hold([compare("ge", i, 2), compare("lt", i, block + 2), compare("ge", j, 1),
+                   compare("lt", j, block + 8)])
     m.step("z", (i, j), Where(ok, m.ref("x", j - 1, i - 2), _f(-3)))
     yield pair("padded", m.done("z"), "z", row, {"lanes": "i", "block": "j"}, target, tol=0)
     m = Maker()
@@ -216,8 +216,8 @@ def _pad(row, target, n):
     m = Maker()
     i, j = ax("i", 6), ax("j", n + 5)
     m.input("x", 3, n)
-    ok = all_of([compare("ge", i, 2), compare("lt", i, 5), compare("ge", j, 1),
-                 compare("lt", j, n + 1)])
+    ok = all_hold([compare("ge", i, 2), compare("lt", i, 5), compare("ge", j, 1),
+                   compare("lt", j, n + 1)])
     m.step("z", (i, j), Where(ok, m.ref("x", i - 2, j - 1), Const(-3, "f32")))
     return pair(f"pad {n}", m.done("z"), "z", row, {"lanes": "j"}, target, tol=0)
 
@@ -251,9 +251,9 @@ def _between_ends(row, target, fold, lanes):
     i, j, r = ax("i", 6), ax("j", n if lanes == "j" else 2), ax("r", 7 if lanes == "j" else n)
     m.input("x", *(a.extent for a in ((r, j) if lanes == "j" else (j, r))))
     first, end = (m.ref(m.input(name, 6, dtype="i64"), i) for name in ("first", "end"))
-    inside = all_of((compare("ge", r, first), compare("lt", r, end)))
+    inside = all_hold((compare("ge", r, first), compare("lt", r, end)))
     x = m.ref("x", r, j) if lanes == "j" else m.ref("x", j, r)
-    m.step("y", (i, j), Where(inside, x, neutral(fold, "f32")), (r,), fold)
+    m.step("y", (i, j), Where(inside, x, neutral_value(fold, "f32")), (r,), fold)
     return pair(f"{fold} between ends, lanes {lanes}", m.done("y"), "y", row, {"lanes": lanes},
                 target)
 
@@ -325,8 +325,8 @@ def _pool(row, target, fold, lanes, geometry):
     ch, oh, ow = ax("c", c), ax("oh", out[0]), ax("ow", out[1])
     i, j = ax("kh", kernel), ax("kw", kernel)
     y, x = oh * stride + i * dilation - pad, ow * stride + j * dilation - pad
-    inside = all_of([compare("ge", y, 0), compare("lt", y, h), compare("ge", x, 0),
-                     compare("lt", x, w)])
+    inside = all_hold([compare("ge", y, 0), compare("lt", y, h), compare("ge", x, 0),
+                       compare("lt", x, w)])
     value = m.ref("x", *((ch, y, x) if lanes == "ow" else (y, x, ch)))
     value = Where(inside, value, _f(-INF if fold == "max" else 0)) if pad else value
     axes = (ch, oh, ow) if lanes == "ow" else (oh, ow, ch)
@@ -346,8 +346,8 @@ def _grouped(row, target, stride, width):
     g, o, i, j, k = ax("g", 3), ax("o", 2), ax("i", 2), ax("kh", 3), ax("kw", 3)
     oh, ow = ax("oh", 5 // stride + 1), ax("ow", (width - 1) // stride + 1)
     y, x = oh * stride + j - 1, ow * stride + k - 1
-    inside = all_of([compare("ge", y, 0), compare("lt", y, 6), compare("ge", x, 0),
-                     compare("lt", x, width)])
+    inside = all_hold([compare("ge", y, 0), compare("lt", y, 6), compare("ge", x, 0),
+                       compare("lt", x, width)])
     value = Where(inside, m.ref("x", g, i, y, x), _f(0)) * m.ref("w", g, o, i, j, k)
     m.step("y", (g, o, oh, ow), value, (i, j, k), "sum")
     m.step("z", (g, o, oh, ow), relu(m.ref("y", g, o, oh, ow)))
@@ -366,8 +366,8 @@ def _depthwise(row, target, lanes, geometry, width=0):
     ch, oh, ow = ax("c", c), ax("oh", out[0]), ax("ow", out[1])
     i, j = ax("kh", kernel), ax("kw", kernel)
     y, x = oh * stride + i * dilation - pad, ow * stride + j * dilation - pad
-    inside = all_of([compare("ge", y, 0), compare("lt", y, h), compare("ge", x, 0),
-                     compare("lt", x, w)])
+    inside = all_hold([compare("ge", y, 0), compare("lt", y, h), compare("ge", x, 0),
+                       compare("lt", x, w)])
     first = lanes == "ow"
     value = m.ref("x", *((ch, y, x) if first else (y, x, ch)))
     value = Where(inside, value, _f(0)) if pad else value

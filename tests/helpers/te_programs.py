@@ -3,7 +3,7 @@
 import numpy as np
 
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Const, Load, Sym, Unary, Where, all_of, compare, maximum, walk
+from aotc.ir.expr import Axis, Const, Load, Sym, Unary, Where, all_hold, compare, maximum, walk
 from aotc.ir.program import Buffer, Compute, Program, make_const
 from aotc.ir.simplify import simplify
 from aotc.oracle.check_program import check_program
@@ -81,7 +81,7 @@ def padded(m, source, index, limits):
     position of a dim to its extent."""
     conds = [c for d, n in limits.items()
              for c in (compare("ge", index[d], 0), compare("lt", index[d], n))]
-    cond = all_of(conds)
+    cond = all_hold(conds)
     x = m.ref(source, *index)
     return x if cond is None else Where(cond, x, zero())
 

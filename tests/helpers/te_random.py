@@ -16,13 +16,13 @@ from aotc.ir.expr import (
     Sym,
     Unary,
     Where,
-    all_of,
-    checked,
+    all_hold,
+    check_index,
     compare,
     maximum,
     minimum,
 )
-from aotc.ir.program import Buffer, LibCall, neutral
+from aotc.ir.program import Buffer, LibCall, neutral_value
 from aotc.ir.simplify import simplify
 from aotc.sched import check_schedule, complete, decide
 from aotc.sched.model.stages import group_stages
@@ -197,7 +197,7 @@ class Generator:
             return
         *front, a = self.axes(self.shape(t))
         wide = Axis(a.name, simplify(a.extent + 3))
-        inside = all_of([compare("ge", wide, 1), compare("lt", wide - 1, a.extent)])
+        inside = all_hold([compare("ge", wide, 1), compare("lt", wide - 1, a.extent)])
         self.m.step(self.name(), (*front, wide), Where(
             inside, self.m.ref(t, *front, wide - 1), Const(0, "f32")))
 
@@ -221,7 +221,7 @@ class Generator:
         stride = self.rng.choice((1, 2))
         o = Axis(a.name, Const((a.extent.value - 1) // stride + 1))
         at = o * stride + k - 1
-        inside = all_of([compare("ge", at, 0), compare("lt", at, a.extent)])
+        inside = all_hold([compare("ge", at, 0), compare("lt", at, a.extent)])
         fold = self.rng.choice(("sum", "max"))
         x = Where(inside, self.m.ref(t, *front, at),
                   Const(0 if fold == "sum" else float("-inf"), "f32"))
@@ -249,9 +249,9 @@ class Generator:
             return
         n, fold = self.m.ref(at, *many), self.rng.choice(("sum", "max", "min"))
         ends = (compare("ge", r, n), compare("lt", r, n + self.rng.randint(1, 4)))
-        inside = all_of(self.rng.choice((ends, ends[:1], ends[1:])))
+        inside = all_hold(self.rng.choice((ends, ends[:1], ends[1:])))
         self.m.step(self.name(), (*many, *rest), Where(
-            inside, self.m.ref(t, r, *rest), neutral(fold, "f32")), (r,), fold)
+            inside, self.m.ref(t, r, *rest), neutral_value(fold, "f32")), (r,), fold)
 
     def integers(self):
         t = self.pick("i64")
@@ -303,7 +303,7 @@ class Generator:
         self.m.buffers[name] = Buffer(name, self.shape(t), "i64")
         self.m.steps.append(LibCall("topk", (("largest", self.rng.randint(0, 1)),), (t,), (name,),
                                     (f"node_{name}",)))
-        at = checked(self.m.ref(name, *axes), axes[-1].extent)
+        at = check_index(self.m.ref(name, *axes), axes[-1].extent)
         self.m.step(self.name(), axes, self.m.ref(t, *axes[:-1], at))
 
     def softmax(self):

@@ -20,7 +20,7 @@ from aotc.ir.layout import (
     Unfold,
     unfold_for_tile,
 )
-from aotc.oracle.eval_expr import Scope
+from aotc.oracle.eval_expr import EvalScope
 
 BLOCKED = Layout((Split(1, (4, 16)), Reorder((0, 1, 3, 4, 2))))
 
@@ -55,7 +55,7 @@ def layouts(draw):
 
 
 def values(exprs, axes):
-    scope = Scope({a: (0, a.extent.value) for a in axes}, None, {})
+    scope = EvalScope({a: (0, a.extent.value) for a in axes}, None, {})
     return [np.broadcast_to(scope.value(e), [a.extent.value for a in axes]) for e in exprs]
 
 

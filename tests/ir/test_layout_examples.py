@@ -9,7 +9,7 @@ from te_programs import Maker, ax
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Axis, Const, substitute
 from aotc.ir.layout import Fuse, Layout, Reorder, Split, Unfold, unfold_for_tile
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.relayout import relayout
 from aotc.sched.choose.layout_choices import nearest_divisor
@@ -119,7 +119,7 @@ def test_the_template_of_a_convolution_equals_the_convolution(step, dilation):
     body = simplify(new.producer["y"].body.a.index[4])
     h, p = (next(a for a in (*new.producer["y"].axes, *new.producer["y"].raxes) if a.name == x)
             for x in ("h_1", "p"))
-    assert same(body, h * step + p * dilation)
+    assert are_equal(body, h * step + p * dilation)
 
 
 def test_blocked_channels_and_a_layout_that_only_rechunks():

@@ -7,7 +7,7 @@ import pytest
 
 from aotc.ir.dtypes import DTYPES, INDEX
 from aotc.ir.expr import Axis, Const, Load, Var, Where, compare
-from aotc.ir.program import Buffer, Compute, Fold, Program, neutral
+from aotc.ir.program import Buffer, Compute, Fold, Program, neutral_value
 from aotc.oracle.check_program import check_program
 
 
@@ -16,7 +16,7 @@ def argmax():
     r = Axis("r", Const(8))
     x, best, arg = Var("x", "f32"), Var("best", "f32"), Var("arg", INDEX)
     wins = compare("gt", x, best)
-    fold = Fold((("best", "f32"), ("arg", INDEX)), (neutral("max", "f32"), Const(0)),
+    fold = Fold((("best", "f32"), ("arg", INDEX)), (neutral_value("max", "f32"), Const(0)),
                 (Where(wins, x, best), Where(wins, r, arg)))
     step = Compute(("best", "arg"), (), (r,), fold, Load("x", (r,), "f32"))
     buffers = {b.name: b for b in (Buffer("x", (Const(8),), "f32", "input"),
@@ -42,5 +42,5 @@ def test_neutral_elements_change_nothing(dtype):
     values = np.array([v for v in values if kind.kind != "b" or v in (0, 1)], kind)
     for fold, join in (("max", np.maximum), ("min", np.minimum), ("sum", np.add),
                        ("prod", np.multiply)):
-        start = kind.type(neutral(fold, dtype).value)
+        start = kind.type(neutral_value(fold, dtype).value)
         assert np.array_equal(join(start, values), values), (fold, dtype)

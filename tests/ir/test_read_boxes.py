@@ -13,9 +13,9 @@ from aotc.ir.expr import (
     Sym,
     Var,
     Where,
-    all_of,
+    all_hold,
     axes_of,
-    checked,
+    check_index,
     compare,
     loads,
     maximum,
@@ -26,7 +26,7 @@ from aotc.ir.expr import (
 from aotc.ir.program import Compute
 from aotc.ir.read_boxes import boxes_read, interval, read_intervals, reads_once
 from aotc.ir.simplify import simplify
-from aotc.oracle.eval_expr import Scope
+from aotc.oracle.eval_expr import EvalScope
 
 
 def ax(name, n):
@@ -38,8 +38,8 @@ def conv2d(x, w, y, c=64, f=64, size=56, stride=1, pad=1):
     n, oc, oh, ow = ax("n", 1), ax("oc", f), ax("oh", size // stride), ax("ow", size // stride)
     ic, kh, kw = ax("ic", c), ax("kh", 3), ax("kw", 3)
     ih, iw = oh * stride + kh - pad, ow * stride + kw - pad
-    inside = all_of([compare("ge", ih, 0), compare("lt", ih, size), compare("ge", iw, 0),
-                     compare("lt", iw, size)])
+    inside = all_hold([compare("ge", ih, 0), compare("lt", ih, size), compare("ge", iw, 0),
+                       compare("lt", iw, size)])
     body = Where(inside, Load(x, (n, ic, ih, iw), "f32"), Const(0, "f32"))
     return Compute((y,), (n, oc, oh, ow), (ic, kh, kw), "sum",
                    body * Load(w, (oc, ic, kh, kw), "f32"))
@@ -136,7 +136,7 @@ def test_ends_are_clamped_and_exact_at_run_time():
 
 def test_whole_axes_and_data_dependent_indices():
     i, j = ax("i", 8), ax("j", 16)
-    at = checked(Load("ids", (i,), "i64"), Const(100))
+    at = check_index(Load("ids", (i,), "i64"), Const(100))
     gather = Compute(("y",), (i, j), (), "none", Load("table", (at, j), "f32"))
     shapes = {"ids": (Const(8),), "table": (Const(100), Const(16))}
     got = read_boxes(gather, {i: (Var("o"), Const(2))}, shapes.__getitem__)
@@ -199,7 +199,7 @@ def random_index(rng, axes, depth):
 
 
 def points(e, ranges):
-    scope = Scope(ranges, None, {})
+    scope = EvalScope(ranges, None, {})
     return np.broadcast_to(scope.value(e), [s for _, s in ranges.values()])
 
 
@@ -218,7 +218,7 @@ def test_every_read_lies_inside(seed):
     body = None
     for _ in range(rng.randint(1, 3)):
         index = random_index(rng, axes, rng.randint(0, 3))
-        inside = all_of([compare("ge", index, 0), compare("lt", index, dim)])
+        inside = all_hold([compare("ge", index, 0), compare("lt", index, dim)])
         if rng.random() < 0.5:
             inside = Binary("and", inside, compare(rng.choice(("lt", "ge", "le", "gt", "eq")),
                                                    rng.choice(axes), rng.randint(0, 12)))

@@ -14,15 +14,15 @@ from aotc.ir.expr import (
     Sym,
     Unary,
     Where,
-    checked,
+    check_index,
     compare,
     maximum,
     minimum,
     show,
     walk,
 )
-from aotc.ir.simplify import linear_in, lower, same, simplify, upper
-from aotc.oracle.eval_expr import Scope
+from aotc.ir.simplify import are_equal, lower, simplify, split_linear, upper
+from aotc.oracle.eval_expr import EvalScope
 
 SYMS = (Sym("s", 1, 5), Sym("r", 2, 3))
 
@@ -76,9 +76,9 @@ def assignments():
 
 
 def table(e, axes, syms):
-    ranges = {a: (0, int(Scope({}, None, syms).value(a.extent))) for a in axes}
+    ranges = {a: (0, int(EvalScope({}, None, syms).value(a.extent))) for a in axes}
     with np.errstate(all="ignore"):
-        return np.broadcast_to(Scope(ranges, None, syms).value(e),
+        return np.broadcast_to(EvalScope(ranges, None, syms).value(e),
                                [n for _, n in ranges.values()])
 
 
@@ -121,11 +121,11 @@ def test_linear_parts_add_up(first):
         rng = random.Random(seed)
         axes = random_axes(rng)
         e = random_expr(rng, axes, rng.randint(1, 3))
-        parts = linear_in(e, axes[0])
+        parts = split_linear(e, axes[0])
         if parts is None:
             continue
         assert not any(axes[0] in set(walk(p)) for p in parts)
-        assert same(parts[0] * axes[0] + parts[1], e), (seed, show(e), list(map(show, parts)))
+        assert are_equal(parts[0] * axes[0] + parts[1], e), (seed, show(e), list(map(show, parts)))
 
 
 i, j = Axis("i", Const(12)), Axis("j", Sym("seq", 1, 512))
@@ -166,8 +166,9 @@ def test_nothing_unsigned_is_below_zero():
 def test_halves_of_halves():
     """An extent halved three times, rounding up, is that of an eighth."""
     n = Sym("n", 1, None)
-    assert same(((n + 3) // 4 + 1) // 2, (n + 7) // 8)
-    assert same((n // 3 - 5) // 2, (n - 15) // 6) and not same((n % 8 + 1) // 2, (n + 1) // 2 % 4)
+    assert are_equal(((n + 3) // 4 + 1) // 2, (n + 7) // 8)
+    assert are_equal((n // 3 - 5) // 2, (n - 15) // 6) and not are_equal((n % 8 + 1) // 2,
+                                                                         (n + 1) // 2 % 4)
 
 
 @pytest.mark.parametrize("side", [2, 7, 32])
@@ -182,11 +183,12 @@ def test_extents_of_whole_windows(side):
                 Where(Unary("not", compare("eq", n % side, 0)), side - n % side, Const(0))]
         for pad in pads:
             whole = n + pad
-            assert same(whole, up * side) and same(whole // side, up) and same(pad, pads[0])
-            assert same(whole % side, Const(0)) and (lower(pad), upper(pad)) == (0, side - 1)
-            assert same(whole - (0 - (0 - n) // side) * side, Const(0))
-        assert side > 2 or same(n + n % 2, up * 2)
-        assert same(n - n % side, down * side) and same((n - n % side) // side, down)
+            assert are_equal(whole, up * side) and are_equal(whole // side,
+                                                             up) and are_equal(pad, pads[0])
+            assert are_equal(whole % side, Const(0)) and (lower(pad), upper(pad)) == (0, side - 1)
+            assert are_equal(whole - (0 - (0 - n) // side) * side, Const(0))
+        assert side > 2 or are_equal(n + n % 2, up * 2)
+        assert are_equal(n - n % side, down * side) and are_equal((n - n % side) // side, down)
 
 
 def test_places_in_whole_windows():
@@ -199,8 +201,8 @@ def test_places_in_whole_windows():
     assert show(simplify(flat // wide)) == "i + y * 7"
     assert show(simplify(flat % wide)) == "j + x * 7"
     roll = minimum(high, Const(3) % high)
-    assert same(roll, Const(3)) and same(Const(-3) % high, high - 3)
-    assert same(maximum(high - 7, Const(0)), high - 7)
+    assert are_equal(roll, Const(3)) and are_equal(Const(-3) % high, high - 3)
+    assert are_equal(maximum(high - 7, Const(0)), high - 7)
     assert show(simplify((across - 3) % 7)) == "(x + 4) % 7"
 
 
@@ -210,13 +212,13 @@ def test_divisors_of_several_terms():
     for n in (w // 7 + 1, h * w + 1, h + w + 2, w * 3 + 5):
         row, column, small = Axis("i", h), Axis("j", simplify(n)), Axis("k", Const(4))
         flat = row * n + column
-        assert same(flat // n, row) and same(flat % n, column)
-        assert same((flat * 4 + small) // (n * 4), row)
-        assert same((flat * 4 + small) % (n * 4), column * 4 + small)
-        assert same((column - n) // n, Const(-1)) and same(Const(-1) % n, n - 1)
-        assert same((h * n + n - 1) // n, h) and same((h * n - 1) // n, h - 1)
+        assert are_equal(flat // n, row) and are_equal(flat % n, column)
+        assert are_equal((flat * 4 + small) // (n * 4), row)
+        assert are_equal((flat * 4 + small) % (n * 4), column * 4 + small)
+        assert are_equal((column - n) // n, Const(-1)) and are_equal(Const(-1) % n, n - 1)
+        assert are_equal((h * n + n - 1) // n, h) and are_equal((h * n - 1) // n, h - 1)
     loose = (h * w + w) // (w + 3)
-    assert simplify(simplify(loose)) == simplify(loose) and not same(loose, h)
+    assert simplify(simplify(loose)) == simplify(loose) and not are_equal(loose, h)
 
 
 def test_bounds_hold_without_a_largest_extent():
@@ -238,6 +240,6 @@ def test_what_compares_with_itself():
         for dtype in ("i32", "i64", "u8", "bool"):
             assert compare(op, Load("x", (i,), dtype), Load("x", (i,), dtype)) == Const(
                 holds, "bool")
-        place = checked(Load("k", (i,), "i64"), Const(9))
+        place = check_index(Load("k", (i,), "i64"), Const(9))
         for x in (Load("x", (i,), "f32"), Load("x", (place,), "i32")):
             assert compare(op, x, x) == Binary(op, x, x)

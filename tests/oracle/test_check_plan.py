@@ -17,7 +17,7 @@ from aotc.ir.expr import (
     Load,
     Sym,
     Where,
-    checked,
+    check_index,
     compare,
     maximum,
     minimum,
@@ -29,7 +29,7 @@ from aotc.ir.kernel.plan_stages import Contract, Nest, Unrolled
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import to_poly
 from aotc.oracle.check_plan import plan_faults
-from aotc.oracle.prove import Scope, never_negative
+from aotc.oracle.prove import ProofScope, is_never_negative
 from aotc.passes.inline import inline_moves
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import complete, decide, lower
@@ -178,7 +178,7 @@ def test_place_from_data_outside_of_the_box():
     i, j = ax("i", 8), ax("j", 3)
     m.pointwise("t", "x", lambda e, _: e * Const(2, "f32"))
     picked = Where(compare("eq", m.ref("k"), Const(0)), i, Const(8))
-    m.step("y", (i, j), m.ref("t", checked(picked, 8), j))
+    m.step("y", (i, j), m.ref("t", check_index(picked, 8), j))
     p = m.done("y")
     c = get_target("c")
     s = complete(p, Schedule("c", (Group("g", ("t", "y"), ("y",), "y", {"t": "L1"}, {"i": 2},
@@ -223,49 +223,50 @@ LO, I, TILE = (Axis(n, Const(64)) for n in ("lo", "i", "tile"))
 
 def scope(extent=20, tile=8):
     steps = -(-extent // tile)
-    return Scope({TILE: ("range", Const(0), Const(steps - 1)), LO: ("value", TILE * tile),
-                  I: ("range", LO, minimum(LO + tile, Const(extent)) - 1)})
+    return ProofScope({TILE: ("range", Const(0), Const(steps - 1)), LO: ("value", TILE * tile),
+                       I: ("range", LO, minimum(LO + tile, Const(extent)) - 1)})
 
 
 def test_ends_of_tiles_stay_tied():
-    assert never_negative(19 - I, scope()) and not never_negative(18 - I, scope())
-    assert never_negative(LO + 7 - I, scope()) and not never_negative(LO + 6 - I, scope())
+    assert is_never_negative(19 - I, scope()) and not is_never_negative(18 - I, scope())
+    assert is_never_negative(LO + 7 - I, scope()) and not is_never_negative(LO + 6 - I, scope())
     halo = maximum(LO - 1, Const(0))
-    assert never_negative(minimum(LO + 8, Const(19)) - halo, scope())
-    assert never_negative(9 - (minimum(LO + 8, Const(19)) - halo), scope())
-    assert not never_negative(8 - (minimum(LO + 8, Const(19)) - halo), scope())
+    assert is_never_negative(minimum(LO + 8, Const(19)) - halo, scope())
+    assert is_never_negative(9 - (minimum(LO + 8, Const(19)) - halo), scope())
+    assert not is_never_negative(8 - (minimum(LO + 8, Const(19)) - halo), scope())
 
 
 def test_quotients_and_remainders():
-    assert never_negative(Const(4) - I // 4, scope())
-    assert never_negative(I // 4 - LO // 4, scope())
-    assert never_negative(Const(1) - (I // 4 - LO // 4), scope())
-    assert never_negative(Const(3) - I % 4, scope()) and not never_negative(2 - I % 4, scope())
+    assert is_never_negative(Const(4) - I // 4, scope())
+    assert is_never_negative(I // 4 - LO // 4, scope())
+    assert is_never_negative(Const(1) - (I // 4 - LO // 4), scope())
+    assert is_never_negative(Const(3) - I % 4,
+                             scope()) and not is_never_negative(2 - I % 4, scope())
     # i lies in the first columns of a row of 8 by what is known: so does i + 5 in the row
-    assert never_negative(LO + 7 - I - 5, scope(24), (2 - I % 8,))
-    assert never_negative(9 - I, scope(), (4 - I // 2,))
-    assert not never_negative(8 - I, scope(), (4 - I // 2,))
+    assert is_never_negative(LO + 7 - I - 5, scope(24), (2 - I % 8,))
+    assert is_never_negative(9 - I, scope(), (4 - I // 2,))
+    assert not is_never_negative(8 - I, scope(), (4 - I // 2,))
 
 
 def test_facts_and_symbols():
     n, m = Sym("n", 1, 1 << 40), Sym("m", 0, 1 << 40)
     j = Axis("j", n)
-    s = Scope({I: ("range", Const(0), m - 1), j: ("range", Const(0), n - 1)})
-    assert never_negative(n * m - 1 - (I * n + j), s)
-    assert not never_negative(n * m - 2 - (I * n + j), s)
-    assert never_negative(m - n, s, (m - n - 3,)) and not never_negative(m - n, s)
+    s = ProofScope({I: ("range", Const(0), m - 1), j: ("range", Const(0), n - 1)})
+    assert is_never_negative(n * m - 1 - (I * n + j), s)
+    assert not is_never_negative(n * m - 2 - (I * n + j), s)
+    assert is_never_negative(m - n, s, (m - n - 3,)) and not is_never_negative(m - n, s)
 
 
 def test_numbers_beyond_64_bits_refute_nothing():
     n = Sym("n", 1, 9)
-    assert Scope({}).refutes(to_poly(n - 5), ()) is True
-    assert Scope({}).refutes({ONE: -1 << 70, (n,): 1}, ()) is None
+    assert ProofScope({}).refutes(to_poly(n - 5), ()) is True
+    assert ProofScope({}).refutes({ONE: -1 << 70, (n,): 1}, ()) is None
 
 
 def test_what_data_divides_is_proved_by_the_range_of_its_table():
     place = Load("t", (ax("i", 8),), "i64")
     first = Const(1) - place // 27  # at most the second of runs of 27
-    counts, signed = (Scope(tables={"t": (least, 200)}) for least in (0, -1))
-    assert never_negative(Const(53) - place, counts, (first,))
-    assert not never_negative(Const(52) - place, counts, (first,))
-    assert not never_negative(place, signed, (first,))  # no number of digits
+    counts, signed = (ProofScope(tables={"t": (least, 200)}) for least in (0, -1))
+    assert is_never_negative(Const(53) - place, counts, (first,))
+    assert not is_never_negative(Const(52) - place, counts, (first,))
+    assert not is_never_negative(place, signed, (first,))  # no number of digits

@@ -6,7 +6,19 @@ import numpy as np
 import pytest
 
 from aotc.errors import FaultError, UnsupportedError
-from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Sym, Unary, Var, Where, checked, compare
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Cast,
+    Const,
+    Load,
+    Sym,
+    Unary,
+    Var,
+    Where,
+    check_index,
+    compare,
+)
 from aotc.ir.program import Buffer, Check, Compute, Fold, LibCall, Program
 from aotc.oracle import evaluate as ev
 from aotc.oracle.check_program import check_program
@@ -154,7 +166,7 @@ def test_argmax_fold_with_two_states(chunk, monkeypatch):
 def test_gather_is_checked_only_where_it_counts():
     i = ax("i", 4)
     at = Load("ids", (i,), "i64")
-    safe = checked(at, Const(3))
+    safe = check_index(at, Const(3))
     gather = Compute(("y",), (i,), (), "none", Load("t", (safe,), "f32"), origin=("g",))
     shapes = {"ids": ((4,), "i64"), "t": ((3,), "f32")}
     p, t = one(gather, (Const(4),), shapes), f32(3)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from aotc.errors import InterpreterError
-from aotc.ir.expr import Axis, Const, Load, Sym, Unary, Where, all_of, compare, maximum
+from aotc.ir.expr import Axis, Const, Load, Sym, Unary, Where, all_hold, compare, maximum
 from aotc.ir.layout import Fuse, Layout, Pad, Reorder, Split, Unfold
 from aotc.ir.program import Buffer, Compute, LibCall, Program, make_const, update
 from aotc.ir.schedule import Group, Schedule, Slot
@@ -67,8 +67,8 @@ def conv(src, w, out, channels, features, size, stride=1):
     c, h, v = ax("c", features), ax("h", size // stride), ax("v", size // stride)
     k, i, j = ax("k", channels), ax("i", 3), ax("j", 3)
     y, z = h * stride + i - 1, v * stride + j - 1
-    inside = all_of([compare("ge", y, 0), compare("lt", y, size), compare("ge", z, 0),
-                     compare("lt", z, size)])
+    inside = all_hold([compare("ge", y, 0), compare("lt", y, size), compare("ge", z, 0),
+                       compare("lt", z, size)])
     body = Where(inside, load(src, k, y, z), Const(0, "f32")) * load(w, c, k, i, j)
     return Compute((out,), (c, h, v), (k, i, j), "sum", body)
 
@@ -250,7 +250,7 @@ def random_step(rng, out, sources, consts, size):
         return Compute((out,), (a, b), (), "none", load(src, at // size, at % size))
     y = a + rng.randint(-2, 2)
     y = y + r * rng.choice((1, 2)) if kind == "window" else y
-    body = Where(all_of([compare("ge", y, 0), compare("lt", y, size)]), load(src, y, b),
+    body = Where(all_hold([compare("ge", y, 0), compare("lt", y, size)]), load(src, y, b),
                  Const(0.5, "f32"))
     body = body + load(rng.choice(sources), a, b) if kind == "map" else body
     if kind == "window":

@@ -11,12 +11,12 @@ from aotc.ir.expr import (
     Load,
     Var,
     Where,
-    checked,
+    check_index,
     compare,
     maximum,
     minimum,
 )
-from aotc.oracle.prove import Scope, never_negative
+from aotc.oracle.prove import ProofScope, is_never_negative
 
 AXES = {Axis("i", Const(4)): 4, Axis("j", Const(6)): 6}
 DATA = {Load("d", (Const(k),), "i64"): range(-7, 8) for k in range(2)}
@@ -33,7 +33,7 @@ def made(rng, depth, leaves):
     n = int(rng.integers(1, 7))
     return [lambda: a + b, lambda: a - b, lambda: a * n, lambda: minimum(a, b),
             lambda: maximum(a, b), lambda: minimum(maximum(a, Const(0)), Const(n)),
-            lambda: checked(a + rng.choice([*DATA]), n), lambda: a // n, lambda: a % n,
+            lambda: check_index(a + rng.choice([*DATA]), n), lambda: a // n, lambda: a % n,
             lambda: Where(compare("ge", a, n), b, small(rng))][rng.integers(10)]()
 
 
@@ -63,15 +63,15 @@ def test_what_is_proved_holds_at_every_point(facts):
         name = made(rng, 2, list(leaves))
         at = {**grid, NAME: value(name, grid) + 0 * grid[next(iter(grid))]}
         e, *known = (made(rng, depth, [*at, NAME]) for depth in [3, *[2] * facts])
-        scope = Scope({**{a: ("range", Const(0), Const(n - 1)) for a, n in AXES.items()},
-                       NAME: ("value", name)})
+        scope = ProofScope({**{a: ("range", Const(0), Const(n - 1)) for a, n in AXES.items()},
+                            NAME: ("value", name)})
         live = np.ones(at[NAME].shape, bool)
         for f in known:
             live &= value(f, at) >= 0
         found = (value(e, at) + 0 * at[NAME])[live]
         least = int(found.min()) if found.size else 0
         for gap in (least, least - 1, least + 1, least + 3):
-            holds = never_negative(e - gap, scope, tuple(known))
+            holds = is_never_negative(e - gap, scope, tuple(known))
             proved, near = proved + holds, near + (gap == least)
             assert not holds or not found.size or gap <= least, (
                 f"{e} - {gap} with name = {name} and {[str(f) for f in known]} >= 0")

@@ -10,7 +10,7 @@ from te_programs import Maker, ax, matmul, random_feeds, softmax
 from te_random import random_program, random_schedule
 
 from aotc.errors import FaultError, InterpreterError
-from aotc.ir.expr import Const, checked
+from aotc.ir.expr import Const, check_index
 from aotc.ir.statements import For, Put, Section, Store, bodies, walk_body
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
@@ -193,7 +193,7 @@ def test_values_that_break_a_rule_are_faults():
     m.input("ids", 5, dtype="i64")
     m.const("table", np.arange(12, dtype=np.float32).reshape(4, 3))
     i, j = ax("i", 5), ax("j", 3)
-    m.step("y", (i, j), m.ref("table", checked(m.ref("ids", i), 4, "ids"), j))
+    m.step("y", (i, j), m.ref("table", check_index(m.ref("ids", i), 4, "ids"), j))
     program, target = m.done("y"), get_target("x86-64-v3")
     plan = lower(program, decide(program, target), target)
     ids = np.array([3, 0, 1, 2, 3])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from aotc.errors import FaultError
-from aotc.ir.expr import Axis, Const, Load, Unary, checked
+from aotc.ir.expr import Axis, Const, Load, Unary, check_index
 from aotc.ir.program import Buffer, Compute, Program, make_const
 from aotc.oracle import eval_expr
 from aotc.oracle.check_program import check_program
@@ -103,7 +103,7 @@ def test_scalar_becomes_an_expression_and_outputs_are_still_written():
 
 def test_constant_index_out_of_range_is_found():
     j = ax("j", 2)
-    at = checked(Load("ids", (j,), "i64"), Const(3))
+    at = check_index(Load("ids", (j,), "i64"), Const(3))
     t = Compute(("t",), (j,), (), "none", Load("w", (at,), "f32"), origin=("Gather_7",))
     y = Compute(("y",), (j,), (), "none", Load("x", (j,), "f32") + Load("t", (j,), "f32"))
     p = build([t, y], {"ids": np.array([0, 3]), "w": np.ones(3, np.float32)}, (2,))

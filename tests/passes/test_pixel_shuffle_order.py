@@ -9,7 +9,7 @@ from aotc import compile as compile_model
 from aotc import load
 from aotc.ir.expr import axes_of
 from aotc.ir.program import Compute
-from aotc.ir.simplify import linear_in
+from aotc.ir.simplify import split_linear
 from aotc.options import Options
 from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
@@ -88,7 +88,7 @@ def steps_of(program):
         for n in s.loads if isinstance(s, Compute) and s.fold == "none" else ():
             if program.buffers[n.buffer].role == "temp" and len(n.index) == 4:
                 for a in s.axes:
-                    parts = linear_in(n.index[1], a) if a in axes_of(n.index[1]) else None
+                    parts = split_linear(n.index[1], a) if a in axes_of(n.index[1]) else None
                     found |= {parts[0].value} if parts else set()
     return found - {1}
 

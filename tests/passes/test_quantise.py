@@ -14,7 +14,7 @@ from aotc.ir.expr import (
     Sym,
     Unary,
     Where,
-    all_of,
+    all_hold,
     compare,
     maximum,
     minimum,
@@ -27,7 +27,7 @@ from aotc.passes.fold import fold_constants
 from aotc.passes.inline import inline_moves
 from aotc.passes.quantised.products import integer_products
 from aotc.passes.quantised.read import inline_dequantised
-from aotc.passes.requantise import requantise, rounding
+from aotc.passes.requantise import match_rounding, requantise
 from aotc.passes.round_before_view import round_before_views
 
 
@@ -104,7 +104,7 @@ def product(weight="i8", zero_x=7, zero_w=0, per_channel=True, source="u8", pad=
     at = i + t - pad
     value = m.ref("q_real", n, c, at)
     if pad:
-        value = Where(all_of([compare("ge", at, 0), compare("lt", at, 9)]), value, f32(0))
+        value = Where(all_hold([compare("ge", at, 0), compare("lt", at, 9)]), value, f32(0))
     m.step("y", (n, o, i), value * m.ref("w_real", o, c, t), (c, t), "sum")
     return m
 
@@ -267,7 +267,7 @@ def test_sums_of_few_channels_are_exact_floats(groups):
     size = 4 // groups
     n, g, o, i, c, t = (ax("n", 2), ax("g", groups), ax("o", size), ax("i", 9), ax("c", size),
                         ax("t", 3))
-    inside = all_of([compare("ge", i + t - 1, 0), compare("lt", i + t - 1, 9)])
+    inside = all_hold([compare("ge", i + t - 1, 0), compare("lt", i + t - 1, 9)])
     value = Where(inside, m.ref("q_real", n, g * size + c, i + t - 1), f32(0))
     m.step("y", (n, g, o, i), value * m.ref("w_real", g * size + o, c, t), (c, t), "sum")
     new = compared(m, "y")
@@ -351,7 +351,7 @@ def test_rounding_of_a_float_keeps_its_division():
     m.input("x", 2, 4, 9)
     quantised(m, "z", "x", 0.3, 4)
     new = compared(m, "z")
-    assert rounding(new.producer["z"].body) is not None
+    assert match_rounding(new.producer["z"].body) is not None
     assert any(isinstance(n, Binary) and n.op == "div" for n in walk(new.producer["z"].body))
 
 

@@ -10,7 +10,7 @@ from te_programs import Maker, ax
 from te_random import random_program
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Axis, Binary, Const, Where, all_of, compare, show, walk
+from aotc.ir.expr import Axis, Binary, Const, Where, all_hold, compare, show, walk
 from aotc.ir.layout import Fuse, Layout, Pad, Reorder, Split, Unfold, unfold_for_tile
 from aotc.ir.program import LibCall, static_shape
 from aotc.oracle.check_program import check_program
@@ -104,8 +104,8 @@ def conv(channels, out, size, kernel, step=1, dilation=1, pad=0):
     y, z = h * step + p * dilation - pad, w * step + q * dilation - pad
     load = m.ref("x", n, i, y, z)
     if pad:
-        inside = all_of([compare("ge", y, 0), compare("lt", y, size),
-                         compare("ge", z, 0), compare("lt", z, size)])
+        inside = all_hold([compare("ge", y, 0), compare("lt", y, size),
+                           compare("ge", z, 0), compare("lt", z, size)])
         load = Where(inside, load, Const(0, "f32"))
     m.step("s", (n, o, h, w), load * m.ref("k", o, i, p, q), (i, p, q), "sum")
     m.pointwise("y", "s", lambda e, _: e + e)

@@ -12,14 +12,14 @@ import aotc
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.samples import extents, random_inputs
-from aotc.target import TARGETS, native, runs_here
+from aotc.target import TARGETS, native_target, runs_here
 from aotc.tools.peers import open_literal, open_reference
 from benchmarks.quantised import FORMS, Feeds, difference, quantise
 
 pytest.importorskip("onnxruntime.quantization")
 pytestmark = pytest.mark.product
 HERE = [t.name for t in TARGETS.values() if runs_here(t) and (
-    t in (native(), TARGETS["c"], TARGETS["x86-64-v3"]))]
+    t in (native_target(), TARGETS["c"], TARGETS["x86-64-v3"]))]
 
 
 def _model(kind, rng):

@@ -3,7 +3,7 @@
 import pytest
 from te_programs import ax
 
-from aotc.ir.expr import Axis, Const, Sym, all_of, compare
+from aotc.ir.expr import Axis, Const, Sym, all_hold, compare
 from aotc.sched.cost.even_rows import uneven_share
 
 
@@ -31,7 +31,7 @@ def test_the_share_is_what_looking_finds(width, pad, step):
     size, column = (width - 1) * step + 3 - 2 * pad, x * step + j - pad
     group = ax("group", 4)  # beside rows and taps: its value moves all rows alike
     at = ((y * step + i) * size + column) * 32 + group * 8
-    inside = all_of([compare("ge", column, Const(0)), compare("lt", column, Const(size))])
+    inside = all_hold([compare("ge", column, Const(0)), compare("lt", column, Const(size))])
     assert uneven_share((y, x), (i, j), at, inside, 16) == pytest.approx(
         counted(16, width, pad, step))
 

@@ -9,7 +9,7 @@ import pytest
 from aotc.ir.access import ArrayForm, ArrayOf, offset_of, row_major
 from aotc.ir.expr import Axis, Const, Sym, as_expr, maximum, substitute
 from aotc.ir.simplify import simplify
-from aotc.oracle.prove import Scope
+from aotc.oracle.prove import ProofScope
 from aotc.sched.lowering.kernel_arrays import has_indices
 
 RNG = np.random.default_rng()
@@ -33,7 +33,7 @@ def inners(form):
 def index(form, offset, inner, names=(), facts=()):
     """The indices of an offset that are proved to lie in their extents; None if there are none.
     names: {Axis: how it is bound}; facts: expressions that are >= 0."""
-    scope = Scope(dict(names))
+    scope = ProofScope(dict(names))
     return next((a.index(offset) for a in form.arrays("x")
                  if a.inner == inner and has_indices(a, offset, scope, facts, {})), None)
 

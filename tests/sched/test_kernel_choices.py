@@ -8,7 +8,7 @@ from edits import with_tables
 from te_programs import Maker, ax, conv2d
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Const, Where, all_of, compare
+from aotc.ir.expr import Const, Where, all_hold, compare
 from aotc.ir.kernel.plan_stages import Contract
 from aotc.sched.cost.decided import Decided
 from aotc.sched.cost.group_cost import resident
@@ -163,8 +163,8 @@ def grouped(channels, size=28):
     g, o, i = ax("g", 2), ax("o", channels), ax("i", channels)
     j, k, oh, ow = ax("kh", 3), ax("kw", 3), ax("oh", size), ax("ow", size)
     y, x = oh + j - 1, ow + k - 1
-    inside = all_of([compare("ge", y, 0), compare("lt", y, size), compare("ge", x, 0),
-                     compare("lt", x, size)])
+    inside = all_hold([compare("ge", y, 0), compare("lt", y, size), compare("ge", x, 0),
+                       compare("lt", x, size)])
     value = Where(inside, p.ref("x", g, i, y, x), Const(0, "f32"))
     p.step("y", (g, o, oh, ow), value * p.ref("w", g, o, i, j, k), (i, j, k), "sum")
     return p.done("y")

@@ -160,9 +160,9 @@ def test_a_layout_rewrite_prints_as_it_was_meant():
 
 
 def test_report_is_plain_data():
-    from aotc.tools.show import plain
+    from aotc.tools.show import plain_data
     p = network()
-    assert json.dumps(plain(layout_report(p, decide(p, TARGET), TARGET)))
+    assert json.dumps(plain_data(layout_report(p, decide(p, TARGET), TARGET)))
 
 
 def grouped(m, name, source, groups, size):

@@ -13,7 +13,7 @@ from aotc.oracle.shares import share_of_range
 from aotc.passes.precision.narrow_operands import candidates, faults_of
 from aotc.passes.precision.rounding_table import ROUNDING
 from aotc.passes.rewrites import apply_rewrites
-from aotc.passes.winograd import staged
+from aotc.passes.winograd import stages_of_forms
 from aotc.sched import check_schedule, decide
 from aotc.sched.choose.precision import choose_precision
 from aotc.sched.cost.product_rows import pick_row
@@ -137,7 +137,7 @@ def test_a_convolution_has_a_form_in_f32_or_is_rounded(target, precision, levels
     rounded = tuple(r for r in schedule.rewrites if r[0] in ROUNDING)
     made = apply_rewrites(program, schedule.rewrites)
     assert {c for _, c, _ in forms} == ({"c0", "c1"} if formed else set())
-    assert staged(made).keys().isdisjoint(c for _, c, _ in rounded)
+    assert stages_of_forms(made).keys().isdisjoint(c for _, c, _ in rounded)
     assert precision not in ("bf16", "f16") or "t" in {c for _, c, _ in rounded}
     x = {"x": np.random.default_rng(5).standard_normal((1, 8, 14, 14)).astype(np.float32)}
     want, = evaluate(program, x).values()

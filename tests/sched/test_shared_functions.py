@@ -9,14 +9,14 @@ from harness import compile_program, differences
 from te_programs import Maker, ax, matmul, random_feeds, relu
 
 from aotc.emit.bundle.variants import EMITTERS
-from aotc.ir.expr import Const, Where, checked, compare
+from aotc.ir.expr import Const, Where, check_index, compare
 from aotc.ir.statements import Section, walk_body
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.sched import decide, lower
 from aotc.sched.shared_functions import kernel_key, share_functions
-from aotc.target import get_target, native
+from aotc.target import get_target, native_target
 
 EVERY = ("c", "x86-64-v3", "aarch64", "riscv64", "cuda:sm_90", "dsa:stcp920")
 WIDTH = 32
@@ -79,7 +79,7 @@ def test_layers_of_one_width_have_one_function(name):
 @pytest.mark.parametrize("name", ["native", "cuda:sm_90", "dsa:stcp920"])
 @pytest.mark.parametrize("how", ["none", "all"])
 def test_what_shares_functions_is_right(name, how, tmp_path):
-    target = native() if name == "native" else get_target(name)
+    target = native_target() if name == "native" else get_target(name)
     program = tower(5, [(2, 3.0)])
     plan, schedule = planned(program, target, how)
     feeds = random_feeds(program, np.random.default_rng(1))
@@ -98,7 +98,7 @@ def looked_up(why):
     for n in (0, 1):
         m.input(f"at{n}", 4, dtype="i64")
         i, j = ax("i", 4), ax("j", 8)
-        m.step(f"y{n}", (i, j), m.ref("w", checked(m.ref(f"at{n}", i), 9, why[n]), j))
+        m.step(f"y{n}", (i, j), m.ref("w", check_index(m.ref(f"at{n}", i), 9, why[n]), j))
     return m.done("y0", "y1")
 
 

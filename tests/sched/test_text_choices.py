@@ -13,7 +13,7 @@ from te_programs import Maker, ax, matmul, random_feeds
 import aotc
 from aotc.emit.bundle.variants import EMITTERS
 from aotc.errors import ScheduleError, ToolchainError
-from aotc.ir.expr import Cast, Const, Sym, checked
+from aotc.ir.expr import Cast, Const, Sym, check_index
 from aotc.ir.schedule import Schedule
 from aotc.ir.stage_choice import TEXTS
 from aotc.oracle.evaluate import evaluate
@@ -107,7 +107,7 @@ def looked_up():
     m, i, j = Maker("looked_up"), ax("i", 30), ax("j", 64)
     m.input("ids", 30, dtype="u8")
     m.const("table", np.linspace(-1, 1, 50 * 64, dtype=np.float32).reshape(50, 64))
-    place = checked(Cast("i64", m.ref("ids", i)), Const(50))
+    place = check_index(Cast("i64", m.ref("ids", i)), Const(50))
     m.step("y", (i, j), m.ref("table", place, j) + m.ref("table", 3, j))
     return m.done("y")
 

@@ -17,7 +17,7 @@ from aotc.target import get_target
 from aotc.target.base import Memory
 from aotc.target.machine_file import machine_json, with_machine
 from aotc.target.micro_kernels import TILES
-from aotc.tools.probe import block_bytes, cache_sizes, peak_functions, together
+from aotc.tools.probe import block_bytes, cache_sizes, measure_together, peak_functions
 
 V3 = get_target("x86-64-v3")
 
@@ -99,10 +99,10 @@ def test_what_is_shared_is_read_by_all_at_once():
         reading.wait()
         seen.append((block, os.sched_getaffinity(0)))
         return 5.0
-    assert together(read, 640, cpus) == 5.0 * len(cpus)
+    assert measure_together(read, 640, cpus) == 5.0 * len(cpus)
     assert sorted(seen, key=str) == sorted([(640, {c}) for c in cpus], key=str)
     assert sorted(os.sched_getaffinity(0)) == cpus
-    assert together(lambda block: 0.0, 640, cpus) == 0.0
+    assert measure_together(lambda block: 0.0, 640, cpus) == 0.0
 
 
 def test_blocks_that_measure_a_level_fit_no_nearer_one():

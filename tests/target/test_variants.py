@@ -13,7 +13,7 @@ from small_models import dense, embedding, make_model
 import aotc
 from aotc.errors import AotcError
 from aotc.runtime.feeds import machine
-from aotc.target import TARGETS, maker_of, native, pays_here, runs_here
+from aotc.target import TARGETS, maker_of, native_target, pays_here, runs_here
 from aotc.tools.peers import open_reference
 from aotc.tools.verify import compare, verify
 
@@ -239,8 +239,8 @@ def test_native_is_the_widest_that_runs():
     """The one of the family, or its form with 8-bit dot products; those with products of bf16 only
     where those are asked for."""
     best = next(t for t in BYTES if runs_here(t) and t.name != "x86-64-v4-amx")
-    assert native() == best and not native().variants
-    assert native("bf16") == next(t for t in ALL if runs_here(t) and pays_here(t))
+    assert native_target() == best and not native_target().variants
+    assert native_target("bf16") == next(t for t in ALL if runs_here(t) and pays_here(t))
 
 
 @pytest.mark.parametrize("maker, pays", [
@@ -251,8 +251,8 @@ def test_a_flag_alone_is_no_reason_for_bf16(maker, pays, tmp_path, monkeypatch):
             "avx512vl avx512_vnni avx512_bf16\n")
     assert maker_of(text) == maker
     monkeypatch.setattr("aotc.target._cpuinfo", lambda: text)
-    assert (native("bf16").name == "x86-64-v4-bf16") == pays
-    assert native().name == "x86-64-v4-vnni"
+    assert (native_target("bf16").name == "x86-64-v4-bf16") == pays
+    assert native_target().name == "x86-64-v4-vnni"
 
 
 def test_a_bundle_asks_who_made_the_cpu(tmp_path):

@@ -12,7 +12,7 @@ from te_random import random_program
 import aotc.tools.nodes as nodes
 from aotc.cli import main
 from aotc.oracle.evaluate import evaluate
-from aotc.passes.double_precision import promoted
+from aotc.passes.double_precision import promote_to_f64
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_promoted_programs_compute_the_same(seed):
     syms = {s.name: 3 for s in program.syms}
     feeds = random_feeds(program, np.random.default_rng(seed), syms)
     wide = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in feeds.items()}
-    want, got = evaluate(program, feeds, syms), evaluate(promoted(program), wide, syms)
+    want, got = evaluate(program, feeds, syms), evaluate(promote_to_f64(program), wide, syms)
     for name, array in want.items():
         assert got[name].dtype == (np.float64 if array.dtype == np.float32 else array.dtype)
         np.testing.assert_allclose(got[name], array, rtol=1e-3, atol=1e-3)

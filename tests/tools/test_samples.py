@@ -5,7 +5,7 @@ import pytest
 from frontend_cases import program_of
 from loop_cases import CASES
 
-from aotc.ir.expr import Axis, Cast, Const, Guarded, Load, Sym, Where, checked, compare
+from aotc.ir.expr import Axis, Cast, Const, Guarded, Load, Sym, Where, check_index, compare
 from aotc.ir.program import Buffer, Check, Compute, Program
 from aotc.samples import (
     InputKind,
@@ -35,7 +35,7 @@ def i64(buffer, *index):
 def lookup(index, rows=7):
     """Compute y[i, j] = table[checked(index), j] over i in 0..n, j in 0..3."""
     i, j = Axis("i", N), Axis("j", Const(3))
-    body = Load("table", (checked(index(i), Const(rows)), j), "f32")
+    body = Load("table", (check_index(index(i), Const(rows)), j), "f32")
     return Compute(("y",), (i, j), (), "none", body)
 
 
@@ -66,7 +66,7 @@ def test_a_wrapped_index_through_another_compute_is_still_one():
 
 def test_an_index_of_an_extent_stays_inside_it():
     i, j = Axis("i", N), Axis("j", Const(3))
-    body = Load("rows", (checked(i64("ids", i), N), j), "f32")
+    body = Load("rows", (check_index(i64("ids", i), N), j), "f32")
     p = program([Compute(("y",), (i, j), (), "none", body)],
                 {"ids": ((N,), "i64"), "rows": ((N, Const(3)), "f32")}, {"y": TABLE["y"]})
     for n in (1, 9, 50):

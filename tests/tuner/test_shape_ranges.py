@@ -7,7 +7,7 @@ from aotc.ir.schedule import Schedule, code_of
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.sched.cost.predict import Prices
-from aotc.target import native
+from aotc.target import native_target
 from aotc.tuner.session import tune_work
 from benchmarks.exported.build import Writer
 
@@ -19,7 +19,7 @@ def layer():
 
 @pytest.fixture(scope="module")
 def work():
-    return run_pipeline(Options(layer(), dims={"n": (1, 512)}, target=native().name,
+    return run_pipeline(Options(layer(), dims={"n": (1, 512)}, target=native_target().name,
                                 variants="auto", stop_after="schedule"))
 
 

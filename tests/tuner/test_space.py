@@ -8,7 +8,7 @@ import pytest
 from te_programs import Maker, ax
 from tuner_models import convolutions, scheduled
 
-from aotc.ir.expr import Cast, Const, checked
+from aotc.ir.expr import Cast, Const, check_index
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.schedule import Schedule
 from aotc.ir.stage_choice import FIELDS
@@ -130,7 +130,7 @@ def test_rows_to_look_up_are_a_knob_where_data_says_places():
     m.input("ids", 40, dtype="i32")
     m.const("table", np.ones((50, 64), np.float32))
     i, j, r = ax("i", 4), ax("j", 64), ax("r", 10)
-    place = checked(Cast("i64", m.ref("ids", i * 10 + r)), Const(50))
+    place = check_index(Cast("i64", m.ref("ids", i * 10 + r)), Const(50))
     m.step("y", (i, j), m.ref("table", place, j), (r,), "sum")
     m.step("z", (i,), m.ref("y", i, j), (j,), "sum")
     program, target = m.done("z"), TARGETS["x86-64-v4"]

@@ -25,13 +25,13 @@ from aotc.emit.bundle.describe import (
 )
 from aotc.emit.bundle.kits import KITS, Kit
 from aotc.emit.bundle.magnitude import checked_sizes
-from aotc.emit.bundle.variants import Variant, variants
-from aotc.emit.bundle.weights import HEADER_BYTES, as_words, image, needs_file, untouched
+from aotc.emit.bundle.variants import TargetVariant, variants
+from aotc.emit.bundle.weights import HEADER_BYTES, find_untouched, image, needs_file, write_words
 from aotc.emit.c.includes import has_groups
 from aotc.emit.dsa.device_text import device_lines
 from aotc.emit.text.c_names import c_comment, c_string, prefix
 from aotc.emit.text.cexpr import c_index
-from aotc.emit.text.wrapped import wrapped
+from aotc.emit.text.wrapped import wrap_lines
 from aotc.errors import AotcError, UnsupportedError
 from aotc.installed import TEMPLATES, runtime_c
 from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, WEIGHTS, Bundle, Sample, emulators
@@ -93,7 +93,7 @@ def render_plans(plans: Plans, info: Mapping[str, Any], samples: Sequence[Sample
     return Bundle(name, dict(sorted(files.items())))
 
 
-def _plans(parts: Iterable[Variant]) -> list[Plan]:
+def _plans(parts: Iterable[TargetVariant]) -> list[Plan]:
     return [plan for part in parts for plan in part.plans]
 
 
@@ -105,12 +105,12 @@ def _rendered(name: str, m: Mapping[str, Any],
     files = {}
     for template, file in kit.templates.items():
         text = env.get_template(template).render(**common)
-        files[file.format(name)] = (wrapped(text) if file.endswith(_C_FILES) else text).encode()
+        files[file.format(name)] = (wrap_lines(text) if file.endswith(_C_FILES) else text).encode()
     if m["cross"] and m["emitter"] != "simt":
         text = env.get_template("toolchain.cmake.j2").render(**common)
         files["toolchain.cmake"] = text.encode()
     if m["embedded"]:
-        words = "" if m["weights_file"] else as_words(weights_image)
+        words = "" if m["weights_file"] else write_words(weights_image)
         text = env.get_template("image.c.j2").render(words=words, **common)
         files[f"{name}_image.c"] = text.encode()
     for v in m["variants"] if len(m["variants"]) > 1 else ():
@@ -119,7 +119,7 @@ def _rendered(name: str, m: Mapping[str, Any],
     return files
 
 
-def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name: str,
+def _context(seen: Plan, parts: Sequence[TargetVariant], info: Mapping[str, Any], name: str,
              weights_hash: bytes, weights: str, profile: bool) -> dict[str, Any]:
     plans = _plans(parts)
     syms, inputs, outputs = symbols_and_tensors(
@@ -156,7 +156,7 @@ def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name
             "arena_max": _arena_max(plans, kit, cost_rows if profile else 0),
             "magnitudes": checked_sizes(_sizes((*plans, seen), kit.most_elements)),
             "size_limit": f"{kit.most_elements or MOST_BYTES}.0",
-            "payload_bytes": payload, "untouched": untouched(plans),
+            "payload_bytes": payload, "untouched": find_untouched(plans),
             "weights_bytes": payload + HEADER_BYTES, "weights_hash": weights_hash.hex(),
             "checks": [{"cond": c_index(simplify(c.cond)), "why": c.why} for c in seen.checks],
             "hash_rows": [", ".join(hexes[i:i + 8]) for i in range(0, 32, 8)],
@@ -199,7 +199,7 @@ def _arena_max(plans: Sequence[Plan], kit: Kit, costs: int) -> int | None:
     return max(sizes) + front if len(sizes) == len(plans) else None
 
 
-def _weights_hash(parts: Sequence[Variant], info: Mapping[str, Any]) -> bytes:
+def _weights_hash(parts: Sequence[TargetVariant], info: Mapping[str, Any]) -> bytes:
     """Ties an image to its code: the model, every decision, and where each constant lies."""
     layout = [str(p.place(n)) for p in _plans(parts) for n, _ in p.weights]
     text = json.dumps([info["model_hash"], [p.schedule.hash for p in parts], layout])

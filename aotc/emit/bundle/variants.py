@@ -30,7 +30,7 @@ EMITTERS = {"c": c_kernels.render_kernels, "dsa": dsa.render_kernels, "simt": si
 
 
 @dataclass(frozen=True)
-class Choice:
+class VariantPlan:
     """One plan of a Variant.  ``mark``: what its functions' names end with behind the Variant's
     suffix, "" if it is the only one; ``test``: when it is taken, "" for always; ``about``: that
     for readers; ``when``: the extents, {} for all that are left; ``why``: the Schedule's reason."""
@@ -44,12 +44,12 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Variant:
+class TargetVariant:
     """The plans of a bundle for one target, in the order in which a call's extents choose.
     ``schedule``: of them all; ``suffix``: "" if it is the only one, else "_" and what its target
     is called; ``prefix`` of its kernels and files; ``files``: {name: C text} of its kernels."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[VariantPlan, ...]
     schedule: Schedule
     target: Target
     suffix: str
@@ -79,7 +79,7 @@ class Variant:
                 "kernel_files": sorted((f for f in self.files if f.endswith((".c", ".cu"))),
                                        key=kernel_order)}
 
-    def _choice_row(self, choice: Choice, first: int) -> dict[str, Any]:
+    def _choice_row(self, choice: VariantPlan, first: int) -> dict[str, Any]:
         """``first``: how many kernels are counted in front of its own."""
         plan = choice.plan
         rows = [{**k, "when": choice.about} for k in kernels(plan)]
@@ -107,14 +107,14 @@ def kernel_flags(plan: Plan, target: Target) -> tuple[str, ...]:
 
 
 def variants(name: str, plans: Plans,
-             kernel_files: Mapping[str, str] | None = None) -> tuple[Variant, ...]:
+             kernel_files: Mapping[str, str] | None = None) -> tuple[TargetVariant, ...]:
     """Variants of Plans, which share one weights image.
 
     ``name``: the bundle's prefix.  ``kernel_files``: texts of the first target's kernels instead
     of rendered ones.  A single target keeps the bundle's own prefix for its kernels.
     """
     sets = list(plans.sets())
-    out: list[Variant] = []
+    out: list[TargetVariant] = []
     for found in sets:
         target = get_target(found[0].plan.target)
         suffix = "" if len(sets) == 1 else f"_{target.name.rpartition('-')[2]}"
@@ -123,18 +123,19 @@ def variants(name: str, plans: Plans,
         choices = tuple(_choice(plans, one, mark) for one, mark in zip(found, marks))
         files = kernel_files if kernel_files is not None and not out else EMITTERS[
             target.emitter](own[-1], target, own[:-1])
-        out.append(Variant(choices, found[-1].schedule, target, suffix, name + suffix, files))
+        out.append(TargetVariant(choices, found[-1].schedule, target, suffix, name + suffix, files))
     return tuple(out)
 
 
-def _choice(plans: Plans, one: Alternative, mark: str) -> Choice:
+def _choice(plans: Plans, one: Alternative, mark: str) -> VariantPlan:
     plan, when = one.plan, one.condition.when
     if not mark and len(plans.alternatives) == len(list(plans.sets())):
-        return Choice(plan, "", "", "", "")
+        return VariantPlan(plan, "", "", "", "")
     if mark:
-        return Choice(plan, f"_{mark}", c_index(one.condition.test(plans.syms), 0),
-                     show_when(when), one.condition.why, when)
+        return VariantPlan(plan, f"_{mark}", c_index(one.condition.test(plans.syms), 0),
+                          show_when(when), one.condition.why, when)
     # a symbol in its whole range needs no word
     whole = {s.name: (s.lo, s.hi) for s in plans.syms}
     left = {n: ends for n, ends in one.condition.left.items() if ends != whole[n]}
-    return Choice(plan, "_base", "", ", ".join(filter(None, ("all others", show_when(left)))), "")
+    return VariantPlan(plan, "_base", "", ", ".join(filter(None, ("all others", show_when(left)))),
+                       "")

@@ -77,7 +77,7 @@ def image(plans: Sequence[Plan], model_hash: bytes) -> bytearray:
     return out
 
 
-def untouched(plans: Sequence[Plan]) -> list[tuple[int, int]]:
+def find_untouched(plans: Sequence[Plan]) -> list[tuple[int, int]]:
     """[(begin, end)]: bytes of the image that hold tables of which a run of any plan touches
     little; tables that lie side by side are one range."""
     alike = set.intersection(*({(p.offset, p.sparse) for p in plan.places
@@ -99,7 +99,7 @@ def needs_file(weights: str, payload_bytes: int) -> bool:
     return weights == "file" or payload_bytes > TEXT_BYTES
 
 
-def as_words(data: bytes | bytearray) -> str:
+def write_words(data: bytes | bytearray) -> str:
     """The text of an image as 64-bit C integers, four a line."""
     words = np.frombuffer(data, "<u8").tolist()
     rows = (words[i:i + 4] for i in range(0, len(words), 4))

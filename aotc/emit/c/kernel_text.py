@@ -16,7 +16,7 @@ from aotc.emit.text.c_names import c_comment
 from aotc.emit.text.cexpr import Argument, c_index
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
-from aotc.emit.text.functions import Owned, shared_functions
+from aotc.emit.text.functions import PlanKernel, shared_functions
 from aotc.emit.text.locals import with_safe_names
 from aotc.emit.text.places import place_text
 from aotc.ir.contents import nodes
@@ -58,7 +58,8 @@ def kernel_functions(plans: Sequence[Plan], name: str, dialect: Dialect,
 class KernelText:
     """The functions of one kernel.  ``rules``: those of the target."""
 
-    def __init__(self, owned: Owned, name: str, dialect: Dialect, rules: Sequence[Rule]) -> None:
+    def __init__(self, owned: PlanKernel, name: str, dialect: Dialect,
+                 rules: Sequence[Rule]) -> None:
         plan, kernel = owned.plan, owned.kernel
         self.kernel, self.name = kernel, name
         safe = with_safe_names(kernel)
@@ -89,7 +90,7 @@ class KernelText:
         lines = [*self._head(self.kernel), *self.items(pointers), "}"]
         return "\n".join(lines) + "\n"
 
-    def shared(self, alike: Sequence[Owned]) -> str:
+    def shared(self, alike: Sequence[PlanKernel]) -> str:
         """One function that takes the tensors, and for every kernel one that calls it."""
         function, frame = f"{self.name}_{self.kernel.name}_body", f"{self.name}_frame *f"
         parameters = [frame, "int64_t begin", "int64_t end", "int worker",

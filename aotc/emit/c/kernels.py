@@ -11,7 +11,7 @@ from aotc.emit.c.register_tile import COUNTED
 from aotc.emit.c.tile_writer import ukernel_name
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.dialect import Dialect, environment
-from aotc.emit.text.wrapped import wrapped
+from aotc.emit.text.wrapped import wrap_lines
 from aotc.ir.category import Dtypes
 from aotc.ir.dtypes import BF16, DTYPES
 from aotc.ir.plan import Plan
@@ -47,7 +47,7 @@ def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = (),
         text = _preamble(name, target, dialect, bool(ukernels), plan.math, here) + head + "\n".join(
             _behind_stages(t, stages) for t in chunk)
         files[f"{name}_kernels_{i + 1}.c"] = text
-    return {file: wrapped(text) for file, text in files.items()}
+    return {file: wrap_lines(text) for file, text in files.items()}
 
 
 def _chunks(functions: Iterable[Text]) -> list[list[Text]]:

@@ -13,7 +13,7 @@ from aotc.emit.text.env import Env
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Binary, Const, Expr, Var
-from aotc.ir.program import FOLD_STEP, neutral
+from aotc.ir.program import FOLD_STEP, neutral_value
 from aotc.ir.statements import (
     Accumulate,
     Declare,
@@ -31,7 +31,7 @@ from aotc.ir.statements import (
 
 def neutral_text(fold: str, dtype: str) -> str:
     """C literal of a fold's neutral element."""
-    return literal(neutral(fold, dtype).value, dtype)
+    return literal(neutral_value(fold, dtype).value, dtype)
 
 
 class ScalarWriter:

@@ -18,7 +18,7 @@ from aotc.emit.c.register_tile import (
 from aotc.emit.c.scalars import CONDITION, Scalars
 from aotc.emit.text.cexpr import c_index, c_size, constant, plus
 from aotc.emit.text.dialect import environment
-from aotc.ir.contents import names_in, substituted, with_expressions
+from aotc.ir.contents import names_in, substitute_axes, with_expressions
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const, Expr, Load, rewrite, substitute
 from aotc.ir.kernel.plan_stages import Call
@@ -105,7 +105,7 @@ class Writer(LaneWriter):
         lines = [f"int64_t {a.name}_at[{s.mr}];" for a in s.values]
         lines += [f"const {self.row_type(s.dtype)} *a_row[{taps * s.mr}];"]
         # the counters stand for the axes
-        s = substituted(s, {r.axis: replace(r.axis, name=f"{r.axis.name}_row") for r in s.rows})
+        s = substitute_axes(s, {r.axis: replace(r.axis, name=f"{r.axis.name}_row") for r in s.rows})
         values = [f"{a.name.removesuffix('_row')}_at[i] = {a.name};" for a in s.values]
         fill = self.body(s.body)
         block = Scalars(self.env, self.names)

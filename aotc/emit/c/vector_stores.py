@@ -9,7 +9,7 @@ from aotc.emit.c.narrow_lanes import store, stored
 from aotc.emit.c.scalars import Names
 from aotc.emit.c.vectors import Vectors, alone
 from aotc.emit.text.cexpr import c_index
-from aotc.emit.text.dialect import Dialect, Operand
+from aotc.emit.text.dialect import Dialect, OperandText
 from aotc.emit.text.env import KernelEnv
 from aotc.ir.access import stride
 from aotc.ir.dtypes import DTYPES, HALVES
@@ -19,8 +19,8 @@ from aotc.ir.statements import Put
 
 
 def store_lines(puts: Sequence[Put], lane: Axis, say: Dialect, count: str, env: KernelEnv,
-                names: Names, acc: Mapping[Var, str], known: Mapping[Expr, Operand] | None = None,
-                summed: bool = False) -> list[str]:
+                names: Names, acc: Mapping[Var, str],
+                known: Mapping[Expr, OperandText] | None = None, summed: bool = False) -> list[str]:
     """Evaluate the puts at the lane axis and store: contiguous, with a stride, or lane by lane.
     ``known``: {expression: Operand} evaluated before.  ``summed``: accumulators hold sums."""
     block = Vectors(env, names, lane, say, count, [p.value for p in puts], acc)

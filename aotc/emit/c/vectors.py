@@ -14,7 +14,7 @@ from aotc.emit.c.lane_bounds import lanes_between
 from aotc.emit.c.narrow_lanes import as_float
 from aotc.emit.c.scalars import CONDITION, LEVEL, Names, Scalars, literal, shared, signed_literal
 from aotc.emit.text.cexpr import ATOM, bracket, c_index
-from aotc.emit.text.dialect import Dialect, Operand
+from aotc.emit.text.dialect import Dialect, OperandText
 from aotc.emit.text.env import KernelEnv
 from aotc.emit.text.math_forms import scaled_argument, sigmoid_argument
 from aotc.ir.access import stride
@@ -58,7 +58,7 @@ class Vectors:
         self.env, self.names, self.lane, self.say = env, names, lane, say
         self.count, self.fill, self.acc = count, fill, acc or {}
         self.lines: list[str] = []
-        self.known: dict[Expr, Operand] = {}
+        self.known: dict[Expr, OperandText] = {}
         self.many = shared(roots)
         self.guard: Expr | None = None
         self.summed = False
@@ -70,33 +70,33 @@ class Vectors:
         in brackets unless it binds at least as tight as ``least``."""
         return self._vector(self.operand(e), least)
 
-    def operand(self, e: Expr) -> Operand:
+    def operand(self, e: Expr) -> OperandText:
         """Operand of an f32 expression: a scalar where every lane is the same and the dialect
         takes scalars."""
         if e in self.known:
             return self.known[e]
         out = self._node(e)
-        out = out if isinstance(out, Operand) else Operand(out)
+        out = out if isinstance(out, OperandText) else OperandText(out)
         if e in self.many or isinstance(e, Where):
             name = self.names.fresh("v")
             self.lines.append(f"const float {name} = {out};" if out.fixed
                               else self.say.constant(name, out))
-            self.known[e] = out = Operand(name, out.fixed)
+            self.known[e] = out = OperandText(name, out.fixed)
         return out
 
-    def _vector(self, x: Operand, least: int = 0) -> str:
+    def _vector(self, x: OperandText, least: int = 0) -> str:
         return self.say.splat(x) if x.fixed else bracket(x.text, x.level, least)
 
-    def _atom(self, e: Expr) -> Operand:
+    def _atom(self, e: Expr) -> OperandText:
         """The Operand of an expression, in brackets if it is an operator's."""
         x = self.operand(e)
-        return Operand(bracket(x.text, x.level, ATOM), x.fixed)
+        return OperandText(bracket(x.text, x.level, ATOM), x.fixed)
 
     def fixed(self, e: Expr) -> bool:
         """The value is the same in every lane."""
         return not any(n == self.lane or n in self.acc for n in walk(e))
 
-    def _node(self, e: Expr) -> str | Operand:
+    def _node(self, e: Expr) -> str | OperandText:
         if isinstance(e, Var) and e in self.acc:
             return self.acc[e]
         if e.dtype in HALVES:
@@ -141,14 +141,14 @@ class Vectors:
             return say.call2(e.op, self.text(e.a), self.text(e.b))
         return self._gather(e)
 
-    def _arithmetic(self, e: Binary) -> str | Operand:
+    def _arithmetic(self, e: Binary) -> str | OperandText:
         say = self.say
         if not say.facts.infix:
             text: str = say.arithmetic(e.op, self.operand(e.a), self.operand(e.b))
             return text
         level = LEVEL[e.op]
         a, b = self.text(e.a, level), self.text(e.b, level + 1)
-        return Operand(f"{a} {say.facts.infix[e.op]} {b}", level=level)
+        return OperandText(f"{a} {say.facts.infix[e.op]} {b}", level=level)
 
     def _form(self, e: Expr) -> str | None:
         """C text of an expression that the vector math computes as a whole; None for others."""
@@ -161,9 +161,9 @@ class Vectors:
         function, argument, scale = scaled
         return self.say.scaled(function, self.text(argument), repr(scale))
 
-    def _broadcast(self, e: Expr) -> Operand:
+    def _broadcast(self, e: Expr) -> OperandText:
         if alone(self.say):
-            return Operand(self._one_lane(e))
+            return OperandText(self._one_lane(e))
         return self._same(signed_literal(e.value, "f32")[0] if isinstance(e, Const)
                           else self._scalar(e))
 
@@ -179,9 +179,10 @@ class Vectors:
         return isinstance(e, Binary) and e.op == "div" and not isinstance(e.b, Const) and (
             self.fixed(e.b) and self.guard is None and e.b not in self.many)
 
-    def _same(self, text: str) -> Operand:
+    def _same(self, text: str) -> OperandText:
         """Operand of a C scalar."""
-        return Operand(text, True) if self.say.facts.scalars else Operand(self.say.splat(text))
+        return OperandText(text,
+                           True) if self.say.facts.scalars else OperandText(self.say.splat(text))
 
     def _load(self, e: Load) -> str:
         step = stride(e.index[0], self.lane)
@@ -287,7 +288,7 @@ class Vectors:
         self.lines += inner.lines
         return text
 
-    def _where(self, e: Where) -> str | Operand:
+    def _where(self, e: Where) -> str | OperandText:
         if self.fixed(e.cond):
             return self._branches(e)
         if self.say.facts.parts and self.guard is None and isinstance(e.b, Const) and (
@@ -327,7 +328,7 @@ class Vectors:
         self.guard, self.stretch, self.fill, self.known = outer
         return value if self._part_step(e.a) else self.say.keep_between(value, *stretch, fill)
 
-    def _under(self, cond: Expr, e: Expr) -> Operand:
+    def _under(self, cond: Expr, e: Expr) -> OperandText:
         """Operand of a branch whose loads happen only in lanes where ``cond`` holds."""
         outer = self.guard, self.stretch, self.known
         self.guard = cond if self.guard is None else Binary("and", self.guard, cond)
@@ -336,7 +337,7 @@ class Vectors:
         self.guard, self.stretch, self.known = outer
         return out
 
-    def _branches(self, e: Where) -> str | Operand:
+    def _branches(self, e: Where) -> str | OperandText:
         """A condition that is the same in all lanes: a real branch."""
         inner, constants = Scalars(self.env, self.names), all(
             isinstance(b, Const) for b in (e.a, e.b))
@@ -344,7 +345,7 @@ class Vectors:
         self.lines += inner.lines
         if constants:
             a, b = self.operand(e.a), self.operand(e.b)
-            return Operand(f"({cond} ? {a} : {b})", a.fixed and b.fixed)
+            return OperandText(f"({cond} ? {a} : {b})", a.fixed and b.fixed)
         name = self.names.fresh("v")
         self.lines.append(self.say.declare(name))
         for head, branch in ((f"if ({cond}) {{", e.a), ("} else {", e.b)):
@@ -373,7 +374,7 @@ class Vectors:
         array = self.names.fresh("m")
         acc = any(n in self.acc for n in walk(cond))
         if acc:
-            spilled = Operand(self._gather(Cast("f32", cond)))
+            spilled = OperandText(self._gather(Cast("f32", cond)))
             return self.say.compare("ne", spilled, self._same("0.0f"))
         whole = cond if self.guard is None else Binary("and", self.guard, cond)
         if alone(self.say) and not self.env.get("get"):
@@ -385,9 +386,9 @@ class Vectors:
         return self.say.load_mask(array)
 
 
-    def _compared(self, e: Expr) -> Operand:
+    def _compared(self, e: Expr) -> OperandText:
         x = self.operand(e)
-        return Operand(bracket(x.text, x.level, LEVEL["lt"] + 1), x.fixed)
+        return OperandText(bracket(x.text, x.level, LEVEL["lt"] + 1), x.fixed)
 
     def _as_mask(self, cond: Expr) -> bool:
         """True for a byte per lane side by side, and for tests of values joined by and, or."""

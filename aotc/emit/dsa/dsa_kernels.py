@@ -12,7 +12,7 @@ from aotc.emit.dsa.device_text import device_lines, kept_text
 from aotc.emit.text.cexpr import c_index, c_size
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
-from aotc.emit.text.functions import Owned
+from aotc.emit.text.functions import PlanKernel
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Expr
 from aotc.ir.kernel.plan_kernels import Rule
@@ -33,7 +33,8 @@ class CoreText(KernelText):
     """The functions of one kernel, whose work items run on cores in turn.  Library kernels run on
     the processor that shares DDR with them."""
 
-    def __init__(self, owned: Owned, name: str, dialect: Dialect, rules: Sequence[Rule]) -> None:
+    def __init__(self, owned: PlanKernel, name: str, dialect: Dialect,
+                 rules: Sequence[Rule]) -> None:
         self.plan = owned.plan
         super().__init__(owned, name, dialect, rules)
 

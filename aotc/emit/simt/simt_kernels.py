@@ -18,10 +18,10 @@ from aotc.emit.simt.product_writer import ProductWriter
 from aotc.emit.text.c_names import c_comment, prefix
 from aotc.emit.text.cexpr import Argument, c_index, sym_field
 from aotc.emit.text.env import Env
-from aotc.emit.text.functions import Owned, Shared, shared_functions
+from aotc.emit.text.functions import PlanKernel, Shared, shared_functions
 from aotc.emit.text.locals import LOCALS, with_safe_names
-from aotc.emit.text.places import POINTERS, cast_from, pointer
-from aotc.emit.text.wrapped import wrapped
+from aotc.emit.text.places import POINTERS, cast_address, pointer
+from aotc.emit.text.wrapped import wrap_lines
 from aotc.errors import UnsupportedError
 from aotc.installed import TEMPLATES
 from aotc.ir.contents import names_in, nodes, with_symbols
@@ -63,7 +63,7 @@ def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = ()) -> d
         if sum(map(len, chunk)) > FILE_BYTES or number + 1 == len(functions):
             head = env.get_template("kernels.cu.j2").render(
                 name=name, target=target.name, bf16=bf16)
-            files[f"{name}_kernels_{len(files) + 1}.cu"] = wrapped(head + "\n".join(chunk))
+            files[f"{name}_kernels_{len(files) + 1}.cu"] = wrap_lines(head + "\n".join(chunk))
             chunk = []
     return files
 
@@ -105,7 +105,7 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
         launchers=[_launcher(o, f"{name}_{kernel.name}_device", bytes_) for o in shared.kernels])
 
 
-def _launcher(owned: Owned, function: str, shared_bytes: int) -> dict[str, Any]:
+def _launcher(owned: PlanKernel, function: str, shared_bytes: int) -> dict[str, Any]:
     """What the template says of the launcher of one kernel."""
     kernel = owned.kernel
     tiles = upper(kernel.tiles)
@@ -134,7 +134,7 @@ def _arguments(plan: Plan, kernel: Kernel) -> list[tuple[str, str]]:
     for b in kernel.touched:
         p, const = plan.place(b), "" if b in kernel.writes else "const "
         alone, ctype = "__restrict__ " * plan.only_reads(kernel, b), const + DTYPES[p.dtype].c
-        where = pointer(p) if p.storage in POINTERS else f"({const}void *){cast_from(p)}"
+        where = pointer(p) if p.storage in POINTERS else f"({const}void *){cast_address(p)}"
         out.append((declaration(ctype, f"{alone}t_{b}", arrays.get(b)),
                     f"({declaration(ctype, '', arrays.get(b))}){where}"))
     found = tuple(nodes(kernel.body))

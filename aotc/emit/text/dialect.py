@@ -2,7 +2,7 @@
 
 Python decides what is computed, a macro says how it is written.  What the vectors are like says the
 target (``VectorFacts``); what matters to their spelling alone, the file sets beside its macros
-(``Spelling``).
+(``VectorMacros``).
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ def environment(folder: str) -> jinja2.Environment:
 
 
 @dataclass(frozen=True)
-class Operand:
+class OperandText:
     """C text of an f32 value.  ``fixed``: a scalar that is the same in every lane; ``level``: C
     precedence of the text."""
 
@@ -41,7 +41,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Spelling:
+class VectorMacros:
     """What a target's file of macros says of vectors.
 
     scalars: arithmetic takes a scalar operand as it is (else it becomes a vector first); strided:
@@ -97,7 +97,7 @@ class Dialect:
         return _macros(self.folder, self.lanes, self.group, self.vectors.runs)
 
     @property
-    def facts(self) -> Spelling:
+    def facts(self) -> VectorMacros:
         """What the file says beside its macros."""
         return _facts(self.folder, self.lanes, self.group, self.vectors.runs)
 
@@ -129,6 +129,6 @@ def _macros(folder: str, lanes: int, group: int, runs: bool) -> Any:
 
 
 @cache
-def _facts(folder: str, lanes: int, group: int, runs: bool) -> Spelling:
+def _facts(folder: str, lanes: int, group: int, runs: bool) -> VectorMacros:
     module = _macros(folder, lanes, group, runs)
-    return Spelling(**{f.name: getattr(module, f.name) for f in fields(Spelling)})
+    return VectorMacros(**{f.name: getattr(module, f.name) for f in fields(VectorMacros)})

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from aotc.ir.contents import for_all
+from aotc.ir.contents import join_ranges
 from aotc.ir.kernel.plan_kernels import Kernel
 from aotc.ir.plan import Plan
 
 
 @dataclass(frozen=True)
-class Owned:
+class PlanKernel:
     """A kernel, and the Plan that it is of."""
 
     plan: Plan
@@ -21,23 +21,23 @@ class Shared:
     """A function: the kernel that it is written from, with the ranges of all that it serves, and
     these, of which that is the first."""
 
-    written: Owned
-    kernels: tuple[Owned, ...]
+    written: PlanKernel
+    kernels: tuple[PlanKernel, ...]
 
 
 def shared_functions(plans: Sequence[Plan]) -> list[Shared]:
     """The functions of the kernels of Plans for one target, the base first."""
-    found: dict[str, dict[str, list[Owned]]] = {}  # several plans may have one kernel
+    found: dict[str, dict[str, list[PlanKernel]]] = {}  # several plans may have one kernel
     for plan in plans:
         for k in plan.kernels:
             named = found.setdefault(k.function or k.name, {})
-            named.setdefault(k.name, []).append(Owned(plan, k))
+            named.setdefault(k.name, []).append(PlanKernel(plan, k))
     out = []
     for named in found.values():
         kernels = tuple(same[0] for same in named.values())
         every = [o.kernel for same in named.values() for o in same]
-        out.append(Shared(replace(kernels[0], kernel=for_all(every)), kernels))
+        out.append(Shared(replace(kernels[0], kernel=join_ranges(every)), kernels))
     return out
 
 
-__all__ = ["Owned", "Shared", "shared_functions"]
+__all__ = ["PlanKernel", "Shared", "shared_functions"]

@@ -23,7 +23,7 @@ def address(place: Place) -> str:
     return plus(base, place.offset)
 
 
-def cast_from(place: Place) -> str:
+def cast_address(place: Place) -> str:
     """The address of a place in the arena or among the weights, behind a cast."""
     return f"({address(place)})" if place.offset else address(place)
 

@@ -12,7 +12,7 @@ _TRIES = (24, False), (6, False), (6, True)
 _TEXTS = re.compile(r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)'")  # and single characters
 
 
-def wrapped(text: str) -> str:
+def wrap_lines(text: str) -> str:
     """C text whose lines have at most ``WIDTH`` columns, as far as they can be broken; lines of the
     preprocessor stay as they are."""
     if max(map(len, text.split("\n"))) <= WIDTH:
@@ -100,4 +100,4 @@ def _quoted(line: str) -> bytes:
     return bytes(out)
 
 
-__all__ = ["WIDTH", "wrapped"]
+__all__ = ["WIDTH", "wrap_lines"]

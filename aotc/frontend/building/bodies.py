@@ -16,12 +16,12 @@ from aotc.frontend.building.symbolic import Limit
 from aotc.frontend.building.values import Val, Value
 from aotc.frontend.graph import shorten, show_type
 from aotc.frontend.loops.cuts import cut
-from aotc.frontend.loops.rounds import Turn, while_some
+from aotc.frontend.loops.rounds import Turn, count_if_some
 from aotc.frontend.refusals import Undecided
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import Const, Expr, Shape, Sym, show, walk
 from aotc.ir.program import Branch, Entry, Loop, Program, State, Step, update
-from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.simplify import are_equal, simplify, upper
 
 if TYPE_CHECKING:
     from aotc.frontend.building.builder import Builder
@@ -62,7 +62,7 @@ def attempt(b: "Builder", run: Callable[[], T],
         return err
 
 
-def dry(b: "Builder", run: Callable[[], T]) -> T | None:
+def run_and_undo(b: "Builder", run: Callable[[], T]) -> T | None:
     """What ``run()`` finds, all that it did undone; None if it is refused."""
     before = _kept(b)
     try:
@@ -103,7 +103,7 @@ def loop(b: "Builder", tag: str, trip: Expr, states: Sequence[Val], slices: Sequ
     most, given = upper(simplify(trip)), len(states)
     turn = Sym(b.names.claim(f"{b.node.label}_round", extent=True), 0,
                None if most is None else max(0, most - 1))
-    b.turns[turn] = Turn(while_some(simplify(trip)), ends.whole)
+    b.turns[turn] = Turn(count_if_some(simplify(trip)), ends.whole)
     befores = [b.body_input(v.shape, v.dtype, f"{tag}_state{k}") for k, v in enumerate(states)]
     parts = [b.body_input(v.shape[1:], v.dtype, f"{tag}_in{k}") for k, (v, _) in enumerate(slices)]
     with b.body(turn) as steps:
@@ -115,7 +115,7 @@ def loop(b: "Builder", tag: str, trip: Expr, states: Sequence[Val], slices: Sequ
             states = [*states, ends.going or b.const(np.array(True))]
         for old, new in zip(states, afters):
             if new.dtype != old.dtype or not _same(old.shape, new.shape):
-                raise varies(b, f"a loop that changes {old} into {new}")
+                raise refuse_varying(b, f"a loop that changes {old} into {new}")
         ends_in = _outputs(b, afters, f"{tag}_next")
         shown = _outputs(b, made, f"{tag}_out", [v.buffer for v in ends_in])
     _demand_even(b, steps, turn)
@@ -202,7 +202,7 @@ def _outputs(b: "Builder", vals: Iterable[Val], tag: str, taken: Iterable[str] =
 
 
 def _same(a: Shape, b: Shape) -> bool:
-    return len(a) == len(b) and all(map(same, a, b))
+    return len(a) == len(b) and all(map(are_equal, a, b))
 
 
 def _demand_even(b: "Builder", steps: Iterable[Step], turn: Sym) -> None:
@@ -210,15 +210,15 @@ def _demand_even(b: "Builder", steps: Iterable[Step], turn: Sym) -> None:
     for s in steps:
         for o in s.outs:
             if any(turn in walk(d) for d in b.buffers[o].shape):
-                raise varies(b, f"{', '.join(map(shorten, s.origin))} makes "
-                             f"{show_type((b.buffers[o].dtype, b.buffers[o].shape))}, of which the "
-                             "round decides the extents,")
+                made = show_type((b.buffers[o].dtype, b.buffers[o].shape))
+                raise refuse_varying(b, f"{', '.join(map(shorten, s.origin))} makes {made}, of "
+                                     "which the round decides the extents,")
     for e in (*b.checks, *(e for p in b.equal for e in p)):
         if turn in walk(e):
-            raise varies(b, f"a rule of extents that depends on the round, {show(e)},")
+            raise refuse_varying(b, f"a rule of extents that depends on the round, {show(e)},")
 
 
-def varies(b: "Builder", what: str) -> UnsupportedError:
+def refuse_varying(b: "Builder", what: str) -> UnsupportedError:
     """For a body that is no region: ``what`` it does that differs from round to round in more than
     values."""
     return b.unsupported(what, "keep what a round makes of one shape, or make the number of rounds "
@@ -240,4 +240,4 @@ def _program(b: "Builder", name: str, steps: Sequence[Step], inputs: Sequence[st
                           tuple(steps), syms))
 
 
-__all__ = ["MOST_UNROLLED", "Ends", "attempt", "branch", "dry", "loop", "varies"]
+__all__ = ["MOST_UNROLLED", "Ends", "attempt", "branch", "run_and_undo", "loop", "refuse_varying"]

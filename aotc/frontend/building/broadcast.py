@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from aotc.frontend.building.values import is_one
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import Binary, Cast, Const, Expr, ExprLike, Where, as_expr, compare, show
-from aotc.ir.simplify import proves, same, simplify
+from aotc.ir.simplify import are_equal, proves, simplify
 
 if TYPE_CHECKING:  # which have a Joins
     from aotc.frontend.building.rules import Rules
@@ -74,7 +74,7 @@ class Joins:
         if len(members) < 2:
             return members[0] if members else Const(1)
         out = fixed or self._settled(members, extents) or _first_of(members)
-        if fixed is None and out not in members and not any(same(out, d) for d in extents):
+        if fixed is None and out not in members and not any(are_equal(out, d) for d in extents):
             self.members.setdefault(out, tuple(members))
             for a, b in combinations(members, 2):
                 self.b.check(_any_of(a, b), WHY)
@@ -85,7 +85,7 @@ class Joins:
 
     def fits(self, d: Expr, out: Expr) -> None:
         """Demand that an extent broadcasts to ``out``: equal, or 1."""
-        if same(d, out) or is_one(d) or self._equal(d, out):
+        if are_equal(d, out) or is_one(d) or self._equal(d, out):
             return
         if _never_one(d):
             self.b.require("eq", d, out, WHY)
@@ -96,12 +96,12 @@ class Joins:
         """Index into an extent for index ``i`` of the joint extent ``out``."""
         if is_one(d):
             return i if is_one(out) else Const(0)
-        if same(d, out) or _never_one(d) or self._equal(d, out):
+        if are_equal(d, out) or _never_one(d) or self._equal(d, out):
             return i
         return i * Cast(INDEX, compare("ne", d, Const(1)))
 
     def _equal(self, a: Expr, b: Expr) -> bool:
-        if same(a, b):
+        if are_equal(a, b):
             return True
         pair = frozenset((show(a), show(b)))
         if pair not in self.known.equal:

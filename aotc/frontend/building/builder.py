@@ -17,10 +17,10 @@ import numpy as np
 
 from aotc.frontend.building import symbolic
 from aotc.frontend.building.broadcast import WHY as BROADCAST
-from aotc.frontend.building.declared import expected_shape, loaded, rows_given, rows_left
+from aotc.frontend.building.declared import expected_shape, reads_data, rows_given, rows_left
 from aotc.frontend.building.known import Known, without_loads
 from aotc.frontend.building.rules import Rules
-from aotc.frontend.building.stored import held
+from aotc.frontend.building.stored import hold_stored
 from aotc.frontend.building.values import (
     SMALL,
     Absent,
@@ -150,7 +150,7 @@ class Builder(Rules):
 
     def from_data(self, v: Val) -> bool:
         """True if elements of a small integer tensor are known at run time only."""
-        return any(map(loaded, self.elements(v)))
+        return any(map(reads_data, self.elements(v)))
 
     def declared(self, out: int = 0, rank: int | None = None) -> Shape:
         """The extents that the model declares for output ``out`` (of ``rank`` dimensions, if that
@@ -164,7 +164,7 @@ class Builder(Rules):
     def ints(self, v: Val) -> list[Expr]:
         """``elements`` as index expressions: UnsupportedError for data."""
         out = self.elements(v)
-        if any(map(loaded, out)):
+        if any(map(reads_data, out)):
             raise self.unsupported(*self.known.reason([v]))
         return out
 
@@ -377,7 +377,7 @@ class Builder(Rules):
 
     def constant(self, array: Array, name: str, stored: str) -> Val:
         """A constant of the model; ``stored``: the type whose bits it is, "" for numbers."""
-        return held(self, array, stored, name) if stored else self.const(array, name)
+        return hold_stored(self, array, stored, name) if stored else self.const(array, name)
 
     def text(self, text: str) -> int:
         """The place of a text in the Program's table."""
@@ -413,7 +413,7 @@ class Builder(Rules):
         at = lru_cache(maxsize=None)(lambda index: symbolic.tidy(fn(index)))
         if dims is not None and few:
             values = [at(tuple(map(Const, p))) for p in np.ndindex(*dims)]
-            known = [symbolic.wrapped(e.value) if e.dtype == INDEX else e.value
+            known = [symbolic.wrap_to_64_bits(e.value) if e.dtype == INDEX else e.value
                      for e in values if isinstance(e, Const)]
             if len(known) == len(values):
                 return self.const(np.array(known).astype(DTYPES[body.dtype].numpy).reshape(dims))

@@ -2,7 +2,7 @@
 rows are longer than what expressions compare pair by pair."""
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import Count, expect, filled, told
+from aotc.frontend.building.declared import Count, expect, tell_count, zero_behind
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import At, Index, Val
 from aotc.ir.dtypes import INDEX
@@ -13,7 +13,7 @@ from aotc.ir.program import static_shape
 SMALL_ROW = 32  # elements: up to here every pair is compared, in kernels that fuse with others
 
 
-def calls(b: Builder, extent: Expr) -> bool:
+def calls_library(b: Builder, extent: Expr) -> bool:
     """True if rows of ``extent`` elements are given to a library kernel."""
     n = static_shape((extent,))
     return b.library and (n is None or n[0] > SMALL_ROW)
@@ -31,14 +31,14 @@ def top_k(b: Builder, x: Val, axis: int, k: Expr, largest: bool) -> Val:
                   lambda i: i[:axis] + i[axis + 1:] + (i[axis],), out=1)
 
 
-def kept(b: Builder, flags: Val, count: Count) -> At:
+def find_places(b: Builder, flags: Val, count: Count) -> At:
     """Function from a number below ``count`` to the place of that element among the bool Val
     ``flags`` [n] that hold; another count of them is a fault."""
     place, total = b.call("kept", (flags,), ((count.extent,), ()))
-    return checked_place(b, place, total, count, flags.shape[0])
+    return check_place(b, place, total, count, flags.shape[0])
 
 
-def checked_place(b: Builder, place: Val, total: Val, count: Count, n: Expr) -> At:
+def check_place(b: Builder, place: Val, total: Val, count: Count, n: Expr) -> At:
     """Function from an index below ``count`` to ``place[index]``, an index below ``n``; a fault
     where ``total`` is another number than ``count``."""
     b.nonempty(n, (count.extent,), "elements to choose from")
@@ -51,21 +51,21 @@ def expect_count(b: Builder, total: Val, count: Count) -> None:
     """The rule that the data gives ``count`` elements, ``total`` [] being their number; where there
     is room for any number, the caller is told it."""
     if count.room:
-        told(b, total, count)
+        tell_count(b, total, count)
         return
     expect(b, [(b.load(total, ()), count.extent)],
            f"the data must give the declared {count.extent} elements, their number is")
 
 
-def unique(b: Builder, rows: Val, count: Count, ordered: int) -> tuple[Val, ...]:
+def find_unique(b: Builder, rows: Val, count: Count, ordered: int) -> tuple[Val, ...]:
     """(place, inverse, counts, total) of the rows [n, m], see ``ir/library.py``."""
     n = rows.shape[0]
     return b.call("unique", (rows,), ((count.extent,), (n,), (count.extent,), (), (n,)),
                   sorted=int(ordered))[:4]
 
 
-def suppressed(b: Builder, boxes: Val, scores: Val, most: Val | None, limit: Val | None,
-               least: Val | None, count: Count) -> Val:
+def suppress_boxes(b: Builder, boxes: Val, scores: Val, most: Val | None, limit: Val | None,
+                   least: Val | None, count: Count) -> Val:
     """The selected boxes [count.extent, 3]; most, limit, least: Vals of one element or None."""
     def number(v: Val | None, other: float, dtype: str) -> Expr:
         return const(other, dtype) if v is None else cast(dtype, b.at(v, (Const(0),) * v.rank))
@@ -80,11 +80,11 @@ def suppressed(b: Builder, boxes: Val, scores: Val, most: Val | None, limit: Val
         "nms", (boxes, scores, bound, numbers), ((count.extent, Const(3)), (), (boxes.shape[1],)),
         threshold=int(least is not None), centred=int(bool(b.node.attr("center_point_box", 0))))
     expect_count(b, total, count)
-    return b.map((count.extent, Const(3)), lambda i: filled(b, count, i[0], b.at(picked, i)),
+    return b.map((count.extent, Const(3)), lambda i: zero_behind(b, count, i[0], b.at(picked, i)),
                  [picked])
 
 
-def scattered(b: Builder, x: Val, places: Val, updates: Val, join: str, tag: str = "") -> Val:
+def scatter_rows(b: Builder, x: Val, places: Val, updates: Val, join: str, tag: str = "") -> Val:
     """``x`` with rows of ``updates`` put in, one for every element of ``places``: where in x its
     first element belongs.  ``join``: what becomes of an element that is there (``JOINS``)."""
     return b.call("scatter", (x, places, updates), (x.shape,), (tag,), join=JOINS.index(join))[0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aotc.frontend.building.declared import loaded
+from aotc.frontend.building.declared import reads_data
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import Index, Result, Val, Value
 from aotc.frontend.graph import Node, all_nodes
@@ -67,21 +67,21 @@ def lengths(b: "Builder", v: Val) -> Val:
     return b.compute(axes, Where(some, Const(1), Const(0)), (j,), "sum", "length")
 
 
-def differing(b: "Builder", x: Val, y: Val, shape: Shape, fold_case: bool = False) -> Val:
+def compare_texts(b: "Builder", x: Val, y: Val, shape: Shape, fold_case: bool = False) -> Val:
     """i64 of the broadcast ``shape``: 0 where the texts of ``x`` and ``y`` are the same."""
     axes, j = b.axes(shape), Axis("j", simplify(maximum(x.shape[-1], y.shape[-1])))
     left, right = (byte(b, v, b.pick(_leading(v), axes, shape), j) for v in (x, y))
     if fold_case:
-        left, right = lowered(left), lowered(right)
+        left, right = lower_letter(left), lower_letter(right)
     return b.compute(axes, Where(compare("ne", left, right), Const(1), Const(0)), (j,), "max",
                      "compared")
 
 
-def unlike(b: "Builder", x: Val, table: Val, fold_case: bool = False) -> Val:
+def compare_with_table(b: "Builder", x: Val, table: Val, fold_case: bool = False) -> Val:
     """i64 with a last dimension for the texts of ``table`` [n]: 0 where one of ``x`` is that."""
     column = replace(b.move(x, (*x.shape[:-1], Const(1), x.shape[-1]),
                             lambda i: (*i[:-2], i[-1]), "column"), stored=CHARS)
-    return differing(b, column, table, (*x.shape[:-1], table.shape[0]), fold_case)
+    return compare_texts(b, column, table, (*x.shape[:-1], table.shape[0]), fold_case)
 
 
 def _leading(v: Val) -> Val:
@@ -89,13 +89,13 @@ def _leading(v: Val) -> Val:
     return Val(v.shape[:-1], "u8", fn=lambda i: Const(0, "u8"))
 
 
-def lowered(e: Expr) -> Expr:
+def lower_letter(e: Expr) -> Expr:
     """A byte, as a small letter if it is a capital of ASCII."""
     capital = Binary("and", compare("ge", e, Const(65, "u8")), compare("le", e, Const(90, "u8")))
     return Where(capital, cast("u8", cast(INDEX, e) + 32), e)
 
 
-def moved(b: "Builder", node: Node, k: int, call: Callable[[Node], Result]) -> Result:
+def move_texts(b: "Builder", node: Node, k: int, call: Callable[[Node], Result]) -> Result:
     """The node's Vals, of one that gives the texts of its input ``k`` other places: ``call`` builds
     it of their numbers."""
     v = b.as_tensor(b.env[node.inputs[k]])
@@ -112,15 +112,15 @@ def moved(b: "Builder", node: Node, k: int, call: Callable[[Node], Result]) -> R
 
         def at(i: Index) -> Expr:
             n = b.index_at(p, i[:-1])
-            n = n if not loaded(n) else minimum(maximum(n, Const(0)), many - 1)
-            return b.at(v, (*unravelled(n, lead), i[-1]))
+            n = n if not reads_data(n) else minimum(maximum(n, Const(0)), many - 1)
+            return b.at(v, (*unravel_place(n, lead), i[-1]))
         return replace(b.map((*p.shape, v.shape[-1]), at, [v], out=out), stored=CHARS)
     if isinstance(made, tuple):
         return tuple(None if m is None else texts(m, n) for n, m in enumerate(made))
     return texts(made, 0)
 
 
-def unravelled(n: Expr, shape: Shape) -> Index:
+def unravel_place(n: Expr, shape: Shape) -> Index:
     """The index of element ``n`` of a tensor, row by row."""
     out: list[Expr] = []
     for k, d in enumerate(shape):
@@ -129,7 +129,7 @@ def unravelled(n: Expr, shape: Shape) -> Index:
     return tuple(out)
 
 
-def placed(b: "Builder", v: Val) -> Val:
+def place_texts(b: "Builder", v: Val) -> Val:
     """Strings as places in the table of texts, -1 for those that it lacks.  UnsupportedError for an
     operator that would compare such with each other."""
     if (b.node.domain, b.node.op) not in _SET:
@@ -142,7 +142,7 @@ def placed(b: "Builder", v: Val) -> Val:
                     b.text(t)
     table = constant(b, list(b.texts), (Const(len(b.texts)),))
     lead = v.shape[:-1]
-    other = unlike(b, v, table)
+    other = compare_with_table(b, v, table)
     axes, j = b.axes(lead), Axis("j", table.shape[0])
     same = compare("eq", b.load(other, (*axes, j)), Const(0))
     found = b.compute(axes, Where(same, j, table.shape[0]), (j,), "min", "found")
@@ -151,9 +151,9 @@ def placed(b: "Builder", v: Val) -> Val:
         "place"), stored=TEXT)
 
 
-def equal(b: "Builder") -> Val:
+def compare_strings(b: "Builder") -> Val:
     """Equal, of strings one of which is made."""
     x, y = characters(b, 0), characters(b, 1)
     shape = b.broadcast(x.shape[:-1], y.shape[:-1])
-    other = differing(b, x, y, shape)
+    other = compare_texts(b, x, y, shape)
     return b.map(shape, lambda i: compare("eq", b.at(other, i), Const(0)), [other])

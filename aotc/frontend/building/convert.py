@@ -10,26 +10,26 @@ from aotc.errors import AotcError, ModelError, UnsupportedError
 from aotc.frontend.building import stored
 from aotc.frontend.building.bodies import attempt
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.counted import counted
+from aotc.frontend.building.counted import evaluate_constants
 from aotc.frontend.building.data_axes import choose_axes
 from aotc.frontend.building.extents import check_extents
 from aotc.frontend.building.half import call
 from aotc.frontend.building.registry import Build, lookup
 from aotc.frontend.building.rules import OUTSIDE
 from aotc.frontend.building.values import Absent, Result, Sequence, Val, Value
-from aotc.frontend.counted.counted_axes import EXACT, along_axes, has_numbers
-from aotc.frontend.counted.counted_forms import by_form
-from aotc.frontend.counted_rows import along_rows, meet
-from aotc.frontend.counted_sizes import as_declared, with_numbers
+from aotc.frontend.counted.counted_axes import EXACT, build_along_axes, has_numbers
+from aotc.frontend.counted.counted_forms import build_by_form
+from aotc.frontend.counted_rows import build_along_rows, meet_rows
+from aotc.frontend.counted_sizes import expect_declared, with_numbers
 from aotc.frontend.embedding_bag import folds_of_bags
 from aotc.frontend.fold_norm import fold_batch_norm
 from aotc.frontend.graph import Graph, Node, shorten, show_type
 from aotc.frontend.loops.repeats import look_ups_of_repeats
 from aotc.frontend.masked import choices_by_mask
-from aotc.frontend.read.definitions import by_definition
+from aotc.frontend.read.definitions import build_by_definition
 from aotc.frontend.read.identifiers import Names
 from aotc.frontend.read.validate import LARGEST
-from aotc.frontend.refusals import UNKNOWN, is_unknown, parts_of, raise_refused, unknown
+from aotc.frontend.refusals import UNKNOWN, is_unknown, parts_of, raise_refused, refuse_unknown
 from aotc.frontend.row_values import Found
 from aotc.frontend.shape_inputs import enter_settled
 from aotc.ir.bundle import Part
@@ -106,7 +106,7 @@ def _run_nodes(graph: Graph, b: Builder, enough: Callable[[Builder], bool] | Non
                strict: bool) -> None:
     """Build all nodes, or the first of them if they are ``enough``; UnsupportedError for those that
     are refused, all of them but what only depends on them."""
-    refusals = unknown(graph, graph.nodes)
+    refusals = refuse_unknown(graph, graph.nodes)
     lost: set[str] = set()  # tensors that refused nodes would make
     limits = 0
     for k, node in enumerate(graph.nodes):
@@ -149,7 +149,7 @@ def _followed(node: Node, b: Builder) -> Result:
     """The node's Vals, by a rule of its operator for rows that data counts; or whatever it is, with
     symbols for their numbers of elements."""
     def by_rule() -> Result | None:
-        met = meet(node, b)
+        met = meet_rows(node, b)
         if met is None:
             return None
         b.met = met
@@ -161,8 +161,8 @@ def _followed(node: Node, b: Builder) -> Result:
 
     def by_symbols() -> Result:
         b.met = Found()
-        out = by_form(node, b, _call)
-        return along_axes(node, b, _call) if out is None else out
+        out = build_by_form(node, b, _call)
+        return build_along_axes(node, b, _call) if out is None else out
     node = b.node = with_numbers(node, b)
     if not b.counts or not has_numbers(b, node):
         out = by_rule()
@@ -192,7 +192,7 @@ def _call(node: Node, b: Builder) -> Result:
     """The node's Vals.  Ranks and dtypes that an operator's function does not expect surface as
     Python errors; a user needs to know the node."""
     if node.proto is not None:
-        return by_definition(node, b)
+        return build_by_definition(node, b)
     try:
         found = lookup(node.domain, node.op, node.opset)
         if found is None:
@@ -209,13 +209,13 @@ def _call(node: Node, b: Builder) -> Result:
 
 def _made(node: Node, b: Builder, build: Build) -> Result:
     b.node = node
-    known = counted(node, b)
+    known = evaluate_constants(node, b)
     if known is not None:
         return known
     picked = choose_axes(node, b, lambda n, _: call(n, b, build))
     if picked is not None:
         return picked
-    return along_rows(node, b, lambda n, _: call(n, b, build))
+    return build_along_rows(node, b, lambda n, _: call(n, b, build))
 
 
 def _bind_outputs(graph: Graph, b: Builder) -> tuple[str, ...]:
@@ -224,7 +224,7 @@ def _bind_outputs(graph: Graph, b: Builder) -> tuple[str, ...]:
     names = []
     for tensor in _tensors(graph, b):
         b.node = _output_node(tensor)
-        v = as_declared(b, tensor)
+        v = expect_declared(b, tensor)
         b.node = OUTSIDE
         made, kind = v.stored or v.dtype, v.stored
         stated = graph.elements.get(tensor, made)

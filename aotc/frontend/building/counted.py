@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import loaded
+from aotc.frontend.building.declared import reads_data
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import SMALL, At, Val
 from aotc.frontend.graph import Node
@@ -17,7 +17,7 @@ from aotc.ir.simplify import simplify
 _COUNTED = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 
 
-def counted(node: Node, b: Builder) -> tuple[Val | None, ...] | None:
+def evaluate_constants(node: Node, b: Builder) -> tuple[Val | None, ...] | None:
     """The node's Vals as constants, computed by the standard's own evaluator, if it is such an
     operator and all its inputs are constants; else None."""
     if node.domain or node.op not in _COUNTED:
@@ -46,7 +46,7 @@ def _lists(node: Node, k: int, array: Array) -> tuple[int, ...]:
     return (1,) if node.op == "NonMaxSuppression" and k > 1 else array.shape
 
 
-def kept_known(b: Builder, flags: Val) -> tuple[Expr, At] | None:
+def find_known_places(b: Builder, flags: Val) -> tuple[Expr, At] | None:
     """(count, place) of the elements of the bool Val ``flags`` [n] that hold, place a function from
     a number below count; None if they depend on data.  All of an extent or none of it hold, or
     each of a few depends on extents."""
@@ -61,7 +61,7 @@ def kept_known(b: Builder, flags: Val) -> tuple[Expr, At] | None:
     if size is None or size[0] > SMALL:
         return None
     ones = [simplify(cast(INDEX, b.at(flags, (Const(k),)))) for k in range(size[0])]
-    if any(map(loaded, ones)):
+    if any(map(reads_data, ones)):
         return None
     before: list[Expr] = [Const(0)]
     for one in ones:

@@ -8,15 +8,15 @@ from itertools import combinations
 import numpy as np
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import expect, expected_shape, some
+from aotc.frontend.building.declared import expect, expected_shape, flag_any
 from aotc.frontend.building.registry import Build
 from aotc.frontend.building.values import Index, Val
 from aotc.frontend.embedding_bag import BAGS
 from aotc.frontend.graph import Node
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const, Expr, Shape, Where, all_of, any_of, compare
+from aotc.ir.expr import Const, Expr, Shape, Where, all_hold, any_holds, compare
 from aotc.ir.program import static_shape
-from aotc.ir.simplify import same
+from aotc.ir.simplify import are_equal
 
 Axes = tuple[int, ...]
 ONE = Const(1)
@@ -81,7 +81,7 @@ def choose_axes(node: Node, b: Builder, build: Build) -> Val | None:
         return None
     tests = [_equal(b, v, axes, rank) for axes in choices]
     text = " or ".join(str(list(axes)) for axes in choices)
-    expect(b, [(some(tests), Const(1))],
+    expect(b, [(flag_any(tests), Const(1))],
            f"the declared shape allows the axes {text}; of these the data gives")
     if len(choices) == 1:
         return _build(node, b, build, v, choices[0], node.outputs[0])
@@ -98,7 +98,8 @@ def choose_axes(node: Node, b: Builder, build: Build) -> Val | None:
 
 
 def _alike(shape: Shape | None, declared: Shape) -> bool:
-    return shape is not None and len(shape) == len(declared) and all(map(same, shape, declared))
+    return shape is not None and len(shape) == len(declared) and all(map(are_equal, shape,
+                                                                         declared))
 
 
 def _build(node: Node, b: Builder, build: Build, v: Val, axes: Axes, output: str) -> Val:
@@ -119,9 +120,9 @@ def _equal(b: Builder, v: Val, axes: Axes, rank: int) -> Expr:
     once."""
     points: list[Index] = [()] if v.rank == 0 else [(Const(k),) for k in range(len(axes))]
     found = [b.index_at(v, p) for p in points]
-    held = [any_of([compare("eq", e, Const(a)) for e in found for a in (axis, axis - rank)])
+    held = [any_holds([compare("eq", e, Const(a)) for e in found for a in (axis, axis - rank)])
             for axis in axes]
-    out = all_of(c for c in held if c is not None)
+    out = all_hold(c for c in held if c is not None)
     assert out is not None, v  # there is an axis at least
     return out
 

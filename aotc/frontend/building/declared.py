@@ -17,7 +17,7 @@ from aotc.ir.expr import (
     Guarded,
     Shape,
     Where,
-    any_of,
+    any_holds,
     as_expr,
     compare,
     loads,
@@ -65,17 +65,17 @@ def expected_shape(b: "Builder", tensor: str, rank: int | None = None) -> Shape 
 LARGEST = 1 << 40  # what data may say of extents and places: sums and products of a few fit 64 bits
 
 
-def loaded(e: Expr) -> bool:
+def reads_data(e: Expr) -> bool:
     """True if an expression has a value from data in it."""
     return bool(loads(e))
 
 
-def bounded(e: Expr) -> Expr:
+def bound_number(e: Expr) -> Expr:
     """A number from data as arithmetic on extents takes it, which cannot overflow then."""
-    return minimum(maximum(e, Const(-LARGEST)), Const(LARGEST)) if loaded(e) else e
+    return minimum(maximum(e, Const(-LARGEST)), Const(LARGEST)) if reads_data(e) else e
 
 
-def some(conds: Iterable[Expr]) -> Expr:
+def flag_any(conds: Iterable[Expr]) -> Expr:
     """1 where any of the conditions holds, else 0."""
     out: Expr = Const(0)
     for cond in conds:
@@ -91,9 +91,9 @@ def expect(b: "Builder", pairs: Iterable[tuple[ExprLike, ExprLike]], what: str,
     found: list[tuple[Expr, Expr]] = [(simplify(as_expr(v)), simplify(as_expr(d)))
                                       for v, d in pairs]
     for value, declared in found:
-        if not loaded(value):
+        if not reads_data(value):
             b.require("eq", value, declared, what)
-    found = [(v, d) for v, d in found if loaded(v)]
+    found = [(v, d) for v, d in found if reads_data(v)]
     if not found:
         return
     axes = b.axes((Const(len(found)),)) if len(found) > 1 else ()
@@ -138,7 +138,7 @@ def room(b: "Builder", rows: Iterable[tuple[int, int]], most: Expr | None) -> Co
     return Count(simplify(extent), True, named, bool(bounds))
 
 
-def told(b: "Builder", total: Val, count: Count) -> None:
+def tell_count(b: "Builder", total: Val, count: Count) -> None:
     """The caller is told ``total`` [], the number of elements that there are in what has room for
     them; a fault where it is more than there is room for, or none."""
     b.counts.append((total, count.extent, b.node))
@@ -181,15 +181,15 @@ def rows_left(b: "Builder", body: Body, made: Sequence[str] | None) -> dict[str,
             for o, name in zip(body.outputs, made or ()) if o in b.rows and name}
 
 
-def roomed(b: "Builder", e: Expr) -> Expr | None:
+def replace_by_room(b: "Builder", e: Expr) -> Expr | None:
     """An expression of numbers that data says with the most there may be in their place; None if
     other data is in it.  It need not be the most itself."""
     most = {b.load(total, ()): extent for total, extent, _ in b.counts}
     out = simplify(substitute(e, most))
-    return None if loaded(out) else out
+    return None if reads_data(out) else out
 
 
-def filled(b: "Builder", count: Count, place: Expr, e: Expr) -> Expr:
+def zero_behind(b: "Builder", count: Count, place: Expr, e: Expr) -> Expr:
     """``e``, zero at places behind the elements that there are."""
     if not count.room:
         return e
@@ -197,9 +197,9 @@ def filled(b: "Builder", count: Count, place: Expr, e: Expr) -> Expr:
         False if e.dtype == "bool" else 0, e.dtype))
 
 
-def cleared(b: "Builder", count: Count, v: Val, axis: int, tag: str = "", out: int = 0) -> Val:
+def clear_behind(b: "Builder", count: Count, v: Val, axis: int, tag: str = "", out: int = 0) -> Val:
     """``v``, zero along an axis behind the elements that there are."""
-    return b.map(v.shape, lambda i: filled(b, count, i[axis], b.at(v, i)), [v], tag, out)
+    return b.map(v.shape, lambda i: zero_behind(b, count, i[axis], b.at(v, i)), [v], tag, out)
 
 
 def number_along(b: "Builder", rows: Iterable[Row], tensor: str, axis: int) -> Expr | None:
@@ -213,7 +213,7 @@ def place_among(given: Expr, n: Expr, extent: Expr, least: int = 0) -> Expr:
     """A place that data gives among ``n`` elements (at least ``least``), maybe counted from the
     last one; ``extent``, which is none, where it is none of them."""
     at = Where(compare("lt", given, Const(0)), given + n, given)
-    outside = any_of([compare("lt", at, Const(0)), compare("ge", at, maximum(n, Const(least)))])
+    outside = any_holds([compare("lt", at, Const(0)), compare("ge", at, maximum(n, Const(least)))])
     assert outside is not None, given
     return Where(outside, extent, at)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from aotc.errors import ModelError
-from aotc.frontend.building.symbolic import over_axes
+from aotc.frontend.building.symbolic import remove_axes
 from aotc.frontend.graph import shorten
 from aotc.ir.expr import (
     Axis,
@@ -92,7 +92,7 @@ def _free_of(i: Expr, guarded: frozenset[Axis] | None) -> bool:
 
 def _demand(cond: Expr, step: Compute, load: Load, checks: dict[Expr, str]) -> None:
     cond = simplify(cond)
-    stated = over_axes(cond) if not isinstance(cond, Const) and axes_of(cond) else cond
+    stated = remove_axes(cond) if not isinstance(cond, Const) and axes_of(cond) else cond
     if stated is None:
         return
     cond = stated
@@ -103,12 +103,12 @@ def _demand(cond: Expr, step: Compute, load: Load, checks: dict[Expr, str]) -> N
     if isinstance(cond, Const):
         raise ModelError(f"node {nodes!r}: the shapes of its inputs do not fit together, "
                          f"it reads {show(load)} outside of that tensor")
-    if not implied(cond, checks):
+    if not is_implied(cond, checks):
         checks.setdefault(cond, f"{nodes}: the shapes of its inputs must fit together, "
                           f"{show(cond)}")
 
 
-def implied(cond: Expr, checks: Iterable[Expr]) -> bool:
+def is_implied(cond: Expr, checks: Iterable[Expr]) -> bool:
     """True if the equalities among ``checks`` imply the inequality ``cond``, or it always holds."""
     over = _excess(cond)
     # without ends parts of minima are looked at one by one

@@ -36,8 +36,8 @@ from aotc.ir.expr import (
     with_children,
 )
 from aotc.ir.program import FOLD_STEP, Compute, Program, Step, static_shape
-from aotc.ir.simplify import linear_in, lower, proves, simplify
-from aotc.oracle.eval_expr import Scope
+from aotc.ir.simplify import lower, proves, simplify, split_linear
+from aotc.oracle.eval_expr import EvalScope
 from aotc.oracle.evaluate import evaluate
 
 if TYPE_CHECKING:  # which needs this module
@@ -93,12 +93,12 @@ class Known:
         if not v.buffer or self.is_data(v):
             return v
         if v.buffer not in self._vals:
-            self._vals[v.buffer] = evaluated(self.b, v) or expressed(self.b, v)
+            self._vals[v.buffer] = evaluate_buffer(self.b, v) or express_buffer(self.b, v)
         found = self._vals[v.buffer] or v
         return found if found.stored == v.stored else replace(found, stored=v.stored)
 
 
-def evaluated(b: "Builder", v: Val) -> Val | None:
+def evaluate_buffer(b: "Builder", v: Val) -> Val | None:
     """A constant Val for a buffer that is computed from constants alone; None if it is not, or if
     that is more than MOST_POINTS.  ModelError for an index out of range."""
     steps = _cone(b, v.buffer)
@@ -114,7 +114,7 @@ def evaluated(b: "Builder", v: Val) -> Val | None:
     return b.const(array, v.name)
 
 
-def expressed(b: "Builder", v: Val) -> Val | None:
+def express_buffer(b: "Builder", v: Val) -> Val | None:
     """A shape value for a buffer that is computed from constants and extents; None if an element
     is no expression worth having."""
     dims, elements = static_shape(v.shape), _Elements(b)
@@ -127,7 +127,8 @@ def expressed(b: "Builder", v: Val) -> Val | None:
         table = [elements.element(v.buffer, tuple(map(Const, p))) for p in np.ndindex(*dims)]
     except TooInvolved:
         return None
-    return Val(v.shape, v.dtype, name=v.name, fn=lambda index: chosen(table, place_of(index, dims)))
+    return Val(v.shape, v.dtype, name=v.name,
+               fn=lambda index: choose_element(table, place_of(index, dims)))
 
 
 def without_loads(b: "Builder", e: Expr) -> Expr:
@@ -141,7 +142,7 @@ def without_loads(b: "Builder", e: Expr) -> Expr:
         return e
 
 
-def followed(b: "Builder", e: Expr) -> Expr:
+def follow_loads(b: "Builder", e: Expr) -> Expr:
     """An element with what computes its parts in the place of loads, down to what is given."""
     for _ in range(MOST_FOLLOWED):
         makers = {n: s for n in loads(e) if isinstance(s := b.known.maker.get(n.buffer), Compute)
@@ -168,7 +169,7 @@ def place_of(index: Sequence[Expr], dims: Sequence[int]) -> Expr:
     return simplify(place)
 
 
-def chosen(values: Sequence[Expr], place: Expr) -> Expr:
+def choose_element(values: Sequence[Expr], place: Expr) -> Expr:
     """``values[place]``, a choice among expressions where the place is none that is known."""
     if isinstance(place, Const):
         return values[int_of(place)]
@@ -238,7 +239,7 @@ class _Elements:
         if row.size > SMALL_TABLE or not row.size:
             raise TooInvolved
         values = [Const(x, dtype) for x in row.reshape(-1).tolist()]
-        return chosen(values, place_of(free, row.shape))
+        return choose_element(values, place_of(free, row.shape))
 
     def folded(self, step: Compute, at: Mapping[Expr, Expr], number: int) -> Expr:
         """Output ``number`` of a compute at a point."""
@@ -289,7 +290,7 @@ class _Elements:
         if isinstance(term, Cast) and DTYPES[term.x.dtype].kind == "i":
             return symbolic.cast(term.dtype, self.extreme(term.x, ends, sign))
         for axis in [a for a in walk(term) if a in ends]:
-            parts = linear_in(term, axis) if term.dtype == INDEX else None
+            parts = split_linear(term, axis) if term.dtype == INDEX else None
             if parts is None or not isinstance(parts[0], Const):
                 raise TooInvolved
             last = simplify(ends[axis] - 1) if parts[0].value * sign > 0 else Const(0)
@@ -331,7 +332,7 @@ class _Elements:
             return self.guarded(e.op, e.a, e.b)
         if kids and all(isinstance(k, Const) for k in kids):
             with np.errstate(all="ignore"):
-                return Const(Scope({}, None, {}).value(e).item(), e.dtype)
+                return Const(EvalScope({}, None, {}).value(e).item(), e.dtype)
         if isinstance(e, Cast):
             return symbolic.cast(e.dtype, e.x)
         return symbolic.tidy(e)

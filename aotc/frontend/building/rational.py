@@ -23,7 +23,7 @@ from aotc.ir.expr import (
     Unary,
     Var,
     Where,
-    any_of,
+    any_holds,
     as_expr,
     binary,
     children,
@@ -33,7 +33,7 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.simplify import lower, simplify, to_poly, upper
-from aotc.oracle.eval_expr import Scope
+from aotc.oracle.eval_expr import EvalScope
 
 _POINTS = 4096  # values of several symbols that are compared
 _FARTHEST = 1 << 15  # values of one symbol
@@ -57,11 +57,11 @@ def to_int(e: Expr) -> Expr | None:
         exact = whole and _agreeing(Cast(INDEX, e), simplify(whole))
         if exact is not None:
             return exact
-    return stepped(e)
+    return truncate_by_steps(e)
 
 
 @lru_cache(maxsize=1 << 14)
-def while_exact(e: Expr) -> tuple[Expr, tuple[Expr, ...]] | None:
+def truncate_while_exact(e: Expr) -> tuple[Expr, tuple[Expr, ...]] | None:
     """(index expression, conditions): the integer that a float expression of extents truncates to
     as long as the whole numbers in it are not too large for their dtypes; None if it rounds before
     that."""
@@ -134,10 +134,10 @@ def _leaves(e: Expr) -> list[Axis | Sym]:
     return sorted({n for n in walk(e) if isinstance(n, (Axis, Sym))}, key=lambda n: n.name)
 
 
-def _scope(leaves: Sequence[Axis | Sym]) -> tuple[list[Array], Scope]:
+def _scope(leaves: Sequence[Axis | Sym]) -> tuple[list[Array], EvalScope]:
     """Values of the leaves at which expressions are compared, and what evaluates there."""
     points = _points(leaves)
-    scope = Scope({}, None, {n.name: p for n, p in zip(leaves, points) if isinstance(n, Sym)})
+    scope = EvalScope({}, None, {n.name: p for n, p in zip(leaves, points) if isinstance(n, Sym)})
     scope.grid.update((n, p) for n, p in zip(leaves, points) if isinstance(n, Axis))
     return points, scope
 
@@ -154,8 +154,8 @@ def _corrected(leaf: Expr, at: Array, wanted: Array, made: Array, exact: Expr) -
         cuts = np.flatnonzero(gaps != step) + 1
         if len(cuts) >= _RUNS:
             return None
-        runs = any_of([Binary("and", compare("ge", leaf, Const(r[0])),
-                              compare("le", leaf, Const(r[-1]))) for r in np.split(these, cuts)])
+        runs = any_holds([Binary("and", compare("ge", leaf, Const(r[0])),
+                                 compare("le", leaf, Const(r[-1]))) for r in np.split(these, cuts)])
         assert runs is not None, these
         aligned = compare("eq", (leaf - int(these[0])) % step, Const(0))
         exact = exact + Where(Binary("and", aligned, runs), Const(off), Const(0))
@@ -239,7 +239,7 @@ def _at_least(e: Expr, least: int) -> bool:
 
 # ---------------------------------------------------------------- steps
 
-def stepped(e: Expr) -> Expr | None:
+def truncate_by_steps(e: Expr) -> Expr | None:
     """The integer that a float expression of one extent truncates to as the steps that it makes,
     each with the values of the extent that it lasts; None if there are too many, or other values
     are in it."""
@@ -287,7 +287,7 @@ def _outer_indices(e: Expr) -> set[Expr]:
 
 def _values_at(whole: Expr, at: Array) -> Array:
     with np.errstate(all="ignore"):
-        values = Scope({}, None, {"~extent": at}).value(whole)
+        values = EvalScope({}, None, {"~extent": at}).value(whole)
     return np.broadcast_to(values, at.shape)
 
 

@@ -12,11 +12,11 @@ if TYPE_CHECKING:  # which needs this table
 
 Build = Callable[[Node, "Builder"], Result]
 B = TypeVar("B", bound=Build)
-OPS: dict[tuple[str, str], list["Entry"]] = {}  # newest first
+OPS: dict[tuple[str, str], list["Implementation"]] = {}  # newest first
 
 
 @dataclass(frozen=True)
-class Entry:
+class Implementation:
     """``build(node, builder)`` returns the Val of the output, or a tuple of Vals.  ``spelt``: it
     does so by building other operators (spelling.py), which look after dtypes themselves."""
 
@@ -29,13 +29,13 @@ def op(name: str, since: int = 1, domain: str = "", spelt: bool = False) -> Call
     """Decorator: register an implementation of an ONNX operator from opset ``since`` on."""
     def register(fn: B) -> B:
         rows = OPS.setdefault((domain, name), [])
-        rows.append(Entry(since, fn, spelt))
+        rows.append(Implementation(since, fn, spelt))
         rows.sort(key=lambda e: -e.since)
         return fn
     return register
 
 
-def lookup(domain: str, name: str, opset: int) -> Entry | None:
+def lookup(domain: str, name: str, opset: int) -> Implementation | None:
     """The implementation for this opset, or None."""
     for entry in OPS.get((domain, name), ()):
         if entry.since <= opset:

@@ -11,8 +11,8 @@ from aotc.errors import ModelError
 from aotc.frontend.building import symbolic
 from aotc.frontend.building.broadcast import WHY as BROADCAST
 from aotc.frontend.building.broadcast import Joins
-from aotc.frontend.building.declared import loaded
-from aotc.frontend.building.rational import while_exact
+from aotc.frontend.building.declared import reads_data
+from aotc.frontend.building.rational import truncate_while_exact
 from aotc.frontend.building.symbolic import Limit
 from aotc.frontend.building.values import Val, Value
 from aotc.frontend.graph import Graph, Node, shorten
@@ -32,7 +32,7 @@ from aotc.ir.expr import (
     Where,
     as_expr,
     axes_of,
-    checked,
+    check_index,
     compare,
     rewrite,
     walk,
@@ -106,10 +106,10 @@ class Rules:
         entry.  In the trial build a condition on one symbol also narrows that symbol's range.
         False if it depends on axes, or on rounds, in a way that no entry check can state."""
         cond = simplify(compare(op, as_expr(a), as_expr(b)))
-        if self.rounds and rounds.counts(cond, self.turns):
+        if self.rounds and rounds.counts_rounds(cond, self.turns):
             return self._in_all_rounds(cond, why)
         if not isinstance(cond, Const) and axes_of(cond):
-            stated = symbolic.over_axes(cond)
+            stated = symbolic.remove_axes(cond)
             if stated is None:
                 return False
             cond = stated
@@ -117,7 +117,7 @@ class Rules:
             return True
         if isinstance(cond, Const):
             if not cond.value:
-                demanded = symbolic.readable(Binary(op, as_expr(a), as_expr(b)))
+                demanded = symbolic.show_condition(Binary(op, as_expr(a), as_expr(b)))
                 raise self.bad(f"{why}: {demanded} does not hold"
                                + _ranges(as_expr(a) - as_expr(b)))
             return True
@@ -134,10 +134,10 @@ class Rules:
     def _in_all_rounds(self, cond: Expr, why: str) -> bool:
         """Demand a condition in every round of the loops around.  UnsupportedError where
         that is none on extents alone."""
-        stated = rounds.always(cond, self.around())
+        stated = rounds.require_in_rounds(cond, self.around())
         if stated is None or not (proves(stated) or self.all_run):
             raise self.unsupported(
-                f"{why}: {symbolic.readable(cond)}, which rounds of the loop decide",
+                f"{why}: {symbolic.show_condition(cond)}, which rounds of the loop decide",
                 "make it hold whatever the round")
         self.check(stated, why)
         return True
@@ -148,7 +148,7 @@ class Rules:
 
     def settled(self, e: Expr) -> Expr:
         """An index expression in the simplest form that is equal in all rounds around."""
-        return rounds.settled(e, self.around()) if self.rounds else e
+        return rounds.simplify_in_rounds(e, self.around()) if self.rounds else e
 
     @property
     def all_run(self) -> bool:
@@ -161,12 +161,12 @@ class Rules:
         if cond == Const(False, "bool"):
             raise self.bad(f"{why}: they do for no extents")
         if cond != Const(True, "bool") and cond not in self.assumed:
-            self.checks.setdefault(cond, f"{self.rule(why)}: {symbolic.readable(cond)}")
+            self.checks.setdefault(cond, f"{self.rule(why)}: {symbolic.show_condition(cond)}")
 
     def whole(self, e: Expr) -> Expr:
         """An index expression without float arithmetic on extents, which is exact or, where its
         numbers may grow too large for that, has a Check.  UnsupportedError where it rounds."""
-        if loaded(e) or not _rounding(e):
+        if reads_data(e) or not _rounding(e):
             return e
         made = rewrite(e, self._exact)
         if _rounding(made):
@@ -177,7 +177,7 @@ class Rules:
     def _exact(self, e: Expr) -> Expr | None:
         if not isinstance(e, Cast) or is_float(e.dtype) or not is_float(e.x.dtype):
             return None
-        found = while_exact(e.x)
+        found = truncate_while_exact(e.x)
         if found is None:
             return None
         exact, conds = found
@@ -191,7 +191,8 @@ class Rules:
         i = simplify(i)
         if any(isinstance(e, Load) for e in walk(i)):
             return self.from_end(i, n, why)
-        if self.rounds and (rounds.counts(i, self.turns) or rounds.counts(n, self.turns)):
+        if self.rounds and (rounds.counts_rounds(i, self.turns) or
+                            rounds.counts_rounds(n, self.turns)):
             return self._inside_of_rounds(i, n, why)
         if not proves(compare("ge", i, Const(0))):
             i = simplify(Where(compare("lt", i, Const(0)), i + n, i))
@@ -200,10 +201,10 @@ class Rules:
         return i if self.require("lt", i, n, why) else self.checked(i, n, why)
 
     def _inside_of_rounds(self, i: Expr, n: Expr, why: str) -> Expr:
-        """``inside`` of an index that rounds decide: those that run may be fewer than there can
-        be, so that what is not proved is checked in each."""
-        conds = rounds.inside(i, n, self.around())
-        place = rounds.wrapped(i, n, self.around())
+        """``require_inside`` of an index that rounds decide: those that run may be fewer than there
+        can be, so that what is not proved is checked in each."""
+        conds = rounds.require_inside(i, n, self.around())
+        place = rounds.wrap_index(i, n, self.around())
         if conds is None or conds and not self.all_run:
             return self.checked(place, n, why)
         for cond in conds:
@@ -212,7 +213,7 @@ class Rules:
 
     def checked(self, i: Expr, n: ExprLike, why: str = INSIDE) -> Expr:
         """Index ``i`` from data into an extent ``n``: outside is a fault that names this node."""
-        return checked(i, n, self.rule(why))
+        return check_index(i, n, self.rule(why))
 
     def from_end(self, i: Expr, n: Expr, why: str = INSIDE) -> Expr:
         """``checked`` for an index that counts from the end where it is negative."""
@@ -224,7 +225,7 @@ class Rules:
         if proves(compare("ge", as_expr(extent), Const(1))):
             return
         if self.rounds:
-            some = rounds.always(compare("ge", as_expr(extent), Const(1)), self.around())
+            some = rounds.require_in_rounds(compare("ge", as_expr(extent), Const(1)), self.around())
             if some is not None and (proves(some) or self.all_run):
                 self.check(some, f"there must be {what}")
                 return

@@ -1,7 +1,7 @@
 """Operators spelt in ONNX operators, which are built in the node's place one after another: their
 tensor expressions, and so their kernels, are those of the same model written out.
 
-    @spelt("BiasGelu", "x bias")
+    @spells("BiasGelu", "x bias")
     def bias_gelu(s: Spelling) -> Result:
         return s("Gelu", s("Add", s.val("x"), s.val("bias")), out=0)
 """
@@ -15,9 +15,9 @@ import onnx
 
 from aotc.errors import ModelError
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.known import chosen
+from aotc.frontend.building.known import choose_element
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.stored import WIDE, stored_as, widened
+from aotc.frontend.building.stored import WIDE, convert_to_stored, widen_stored
 from aotc.frontend.building.values import Result, Val
 from aotc.frontend.graph import Node, shorten
 from aotc.frontend.refusals import Refusal
@@ -95,7 +95,7 @@ class Spelling:
     def dims(self, *extents: ExprLike) -> Val:
         """A list of extents, which may depend on symbols."""
         shape = tuple(map(as_expr, extents))
-        return self.b.value((len(shape),), lambda index: chosen(shape, index[0]))
+        return self.b.value((len(shape),), lambda index: choose_element(shape, index[0]))
 
     def places(self, extent: Expr, first: ExprLike = 0) -> Val:
         """first, first + 1, ..: as many as ``extent``."""
@@ -151,8 +151,8 @@ class Spelling:
 F = TypeVar("F", bound=Callable[[Spelling], Result])
 
 
-def spelt(name: str, inputs: str, attrs: str = "", only: Mapping[str, Any] | None = None,
-          domain: str = MICROSOFT, kinds: str = "f", more: bool = False) -> Callable[[F], F]:
+def spells(name: str, inputs: str, attrs: str = "", only: Mapping[str, Any] | None = None,
+           domain: str = MICROSOFT, kinds: str = "f", more: bool = False) -> Callable[[F], F]:
     """Decorator: register the spelling of an operator.
 
     inputs: the names of its inputs in order, those that are not compiled with a ``-`` before them;
@@ -188,7 +188,7 @@ def _numbers(s: Spelling) -> str:
     for name, v in s.inputs.items():
         if v is not None and _small(v):
             kept = kept or v.stored
-            s.inputs[name] = widened(s.b, v, s.node)
+            s.inputs[name] = widen_stored(s.b, v, s.node)
     if kept:
         s.node = replace(s.node, outputs=tuple(o and f"{o} as numbers" for o in s.node.outputs))
         s.b.node = s.node
@@ -213,7 +213,7 @@ def _rounded(b: Builder, node: Node, made: Result, kept: str) -> Result:
         return made
     b.node = node
     vals = made if isinstance(made, tuple) else (made,)
-    out = tuple(stored_as(b, v, kept, k) if isinstance(v, Val) and v.dtype == WIDE else v
+    out = tuple(convert_to_stored(b, v, kept, k) if isinstance(v, Val) and v.dtype == WIDE else v
                 for k, v in enumerate(vals))
     b.wide.update((o, v) for o, v in zip(out, vals) if isinstance(v, Val) and isinstance(o, Val)
                   and o.stored)
@@ -254,4 +254,4 @@ def _check_attributes(b: Builder, known: Collection[str], only: Mapping[str, Any
                             "export the model without it")
 
 
-__all__ = ["MICROSOFT", "Spelling", "spelt"]
+__all__ = ["MICROSOFT", "Spelling", "spells"]

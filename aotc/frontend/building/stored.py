@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from aotc.frontend.building.characters import equal, moved, placed
+from aotc.frontend.building.characters import compare_strings, move_texts, place_texts
 from aotc.frontend.building.stored_type_operators import (
     PLACES,
     STEPS,
@@ -93,7 +93,7 @@ def values_of(stored: str) -> Array:
     return np.asarray(out, np.float32)
 
 
-def decoded(b: "Builder", stored: str, code: Expr) -> Expr:
+def decode_bits(b: "Builder", stored: str, code: Expr) -> Expr:
     """The element with these bits: f32, i8 or u8."""
     if stored == "bf16":
         return Unary("float", Binary("shl", cast("u32", code), Const(16, "u32")))
@@ -109,7 +109,7 @@ def decoded(b: "Builder", stored: str, code: Expr) -> Expr:
                 - Const(1 << bits - 1, "i32"))
 
 
-def encoded(stored: str, e: Expr, saturate: bool = True, rounding: str = "up") -> Expr:
+def encode_number(stored: str, e: Expr, saturate: bool = True, rounding: str = "up") -> Expr:
     """The bits of a number: floats round to the nearest, ties to even, integers keep their lowest
     bits.  ``saturate``: beyond the largest number of a small float lies that number itself;
     ``rounding``: of f8e8m0 (up, down, nearest)."""
@@ -188,7 +188,7 @@ def _scale_code(bits: Expr, saturate: bool, rounding: str) -> Expr:
 
 # ---------------------------------------------------------------- tensors
 
-def held(b: "Builder", codes: Array, stored: str, name: str) -> Val:
+def hold_stored(b: "Builder", codes: Array, stored: str, name: str) -> Val:
     """A constant of a stored type.  One of less than a byte an element is packed."""
     bits = STORED[stored].bits if stored in STORED else 64
     if bits >= 8 or codes.size <= 1:
@@ -210,7 +210,7 @@ def held(b: "Builder", codes: Array, stored: str, name: str) -> Val:
     return Val(shape, "u8", fn=element, name=name, stored=stored)
 
 
-def widened(b: "Builder", v: Val, node: Node) -> Val:
+def widen_stored(b: "Builder", v: Val, node: Node) -> Val:
     """A Val of a stored type as what is computed in: what it was rounded from, where the node does
     not mind."""
     if v in b.wide and node.op not in STEPS:
@@ -218,16 +218,17 @@ def widened(b: "Builder", v: Val, node: Node) -> Val:
     if v not in b.exact:
         tag = f"in{list(node.inputs).index(v.name)}" if v.name in node.inputs else "wide"
         fn = v.fn
-        b.exact[v] = Val(v.shape, decoded(b, v.stored, Const(0, v.dtype)).dtype, name=v.name,
-                         fn=lambda i: decoded(b, v.stored, fn(i))) if fn is not None else b.map(
-            v.shape, lambda i: decoded(b, v.stored, b.at(v, i)), [v], tag)
+        b.exact[v] = Val(v.shape, decode_bits(b, v.stored, Const(0, v.dtype)).dtype, name=v.name,
+                         fn=lambda i: decode_bits(b, v.stored, fn(i))) if fn is not None else b.map(
+            v.shape, lambda i: decode_bits(b, v.stored, b.at(v, i)), [v], tag)
     return b.exact[v]
 
 
-def stored_as(b: "Builder", v: Val, stored: str, out: int = 0, saturate: bool = True,
-              rounding: str = "up") -> Val:
+def convert_to_stored(b: "Builder", v: Val, stored: str, out: int = 0, saturate: bool = True,
+                      rounding: str = "up") -> Val:
     """The Val of numbers as a stored type."""
-    made = b.map(v.shape, lambda i: encoded(stored, b.at(v, i), saturate, rounding), [v], out=out)
+    made = b.map(v.shape, lambda i: encode_number(stored, b.at(v, i), saturate, rounding), [v],
+                 out=out)
     return replace(made, stored=stored)
 
 
@@ -262,7 +263,7 @@ def call(node: Node, b: "Builder", build: Callable[[Node], Result]) -> Result:
     names = {node.inputs[k]: f"{node.inputs[k]} as numbers" for k in numbers}
     for name, other in names.items():
         v = b.as_tensor(b.env[name])
-        b.env[other] = widened(b, v, node)
+        b.env[other] = widen_stored(b, v, node)
     b.unrounded = frozenset(outs)
     result = build(replace(node, inputs=tuple(names.get(i, i) for i in node.inputs)))
     b.unrounded = frozenset()
@@ -270,7 +271,7 @@ def call(node: Node, b: "Builder", build: Callable[[Node], Result]) -> Result:
     def rounded(v: Val, k: int, stored: str) -> Val:
         if v.stored:
             return v
-        made = stored_as(b, v, stored, k)
+        made = convert_to_stored(b, v, stored, k)
         b.wide[made] = v
         return made
     return _tagged(result, outs, rounded)
@@ -280,14 +281,14 @@ def _of_characters(node: Node, b: "Builder", kinds: dict[int, str],
                    build: Callable[[Node], Result]) -> Result:
     """The node's Vals, of one that is given strings as bytes: others get them as places."""
     if not node.domain and node.op == "Equal":
-        return equal(b)
+        return compare_strings(b)
     if makes_texts(node) or not node.domain and node.op == "Identity":
         return build(node)
     if moves_texts(node) and list(kinds.values()) == [CHARS]:
-        return moved(b, node, min(kinds), lambda n: call(n, b, build))
+        return move_texts(b, node, min(kinds), lambda n: call(n, b, build))
     names = {node.inputs[k]: f"{node.inputs[k]} as places" for k, s in kinds.items() if s == CHARS}
     for name, other in names.items():
-        b.env[other] = placed(b, b.as_tensor(b.env[name]))
+        b.env[other] = place_texts(b, b.as_tensor(b.env[name]))
     return call(replace(node, inputs=tuple(names.get(i, i) for i in node.inputs)), b, build)
 
 

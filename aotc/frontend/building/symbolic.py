@@ -23,7 +23,7 @@ from aotc.ir.expr import (
     Sym,
     Unary,
     Where,
-    all_of,
+    all_hold,
     axes_of,
     binary,
     compare,
@@ -33,7 +33,7 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.simplify import linear_in, lower, simplify, to_poly, upper
+from aotc.ir.simplify import lower, simplify, split_linear, to_poly, upper
 
 FAR = 1 << 40  # stands for the largest value of a symbol without a bound
 MAX_PIECES = 12  # Wheres in one expression beyond which pulling them outward does not pay
@@ -52,15 +52,15 @@ def tidy(e: Expr) -> Expr:
     return simplify(rewrite(e, _pull))
 
 
-def wrapped(value: int) -> int:
+def wrap_to_64_bits(value: int) -> int:
     """An integer as 64 bits hold it."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def leaves_64_bits(nodes: Iterable[Expr]) -> bool:
     """True if some number of an index expression is none of 64 bits."""
-    return any(isinstance(n, Const) and n.dtype == INDEX and n.value != wrapped(int(n.value))
-               for n in nodes)
+    return any(isinstance(n, Const) and n.dtype == INDEX and
+               n.value != wrap_to_64_bits(int(n.value)) for n in nodes)
 
 
 def _tests_float(n: Expr) -> bool:
@@ -123,11 +123,11 @@ def _assume(e: Expr, cond: Expr) -> Expr:
 
 def conjunction(conds: Iterable[Expr]) -> Expr:
     """The condition that all of them hold; true of none."""
-    out = all_of(conds)
+    out = all_hold(conds)
     return Const(True, "bool") if out is None else out
 
 
-def summed(values: Iterable[Expr]) -> Expr:
+def add_values(values: Iterable[Expr]) -> Expr:
     """The sum of one expression or more, from the left."""
     return reduce(operator.add, values)
 
@@ -208,10 +208,10 @@ def _widen(e: Expr) -> Expr | None:
     return None
 
 
-def readable(cond: Expr) -> str:
+def show_condition(cond: Expr) -> str:
     """A condition for a message."""
     if isinstance(cond, Binary) and cond.op in ("and", "or") and cond.dtype == "bool":
-        return f"{readable(cond.a)} {cond.op} {readable(cond.b)}"
+        return f"{show_condition(cond.a)} {cond.op} {show_condition(cond.b)}"
     return show(cond)
 
 
@@ -225,7 +225,7 @@ def worst_case(e: Expr) -> Expr | None:
     if _grows(simplify(0 - e)):
         return simplify(substitute(e, {a: Const(0) for a in axes_of(e)}))
     for axis in sorted(axes_of(e), key=lambda a: a.name):
-        parts = linear_in(e, axis)
+        parts = split_linear(e, axis)
         if parts is None:
             return None
         c, rest = parts
@@ -252,7 +252,7 @@ def _grows_atom(a: Expr) -> bool:
 
 
 @lru_cache(maxsize=1 << 12)  # the same few conditions hold of many nodes
-def over_axes(cond: Expr) -> Expr | None:
+def remove_axes(cond: Expr) -> Expr | None:
     """A condition ``a < b`` (or le, gt, ge) that holds for every value of the axes in it, as a
     condition on symbols; None if it cannot be stated."""
     if not isinstance(cond, Binary) or cond.op not in ("lt", "le", "gt", "ge"):

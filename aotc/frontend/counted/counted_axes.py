@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import expect, loaded
-from aotc.frontend.building.known import chosen, followed
+from aotc.frontend.building.declared import expect, reads_data
+from aotc.frontend.building.known import choose_element, follow_loads
 from aotc.frontend.building.values import Index, Result, Val, Value
 from aotc.frontend.counted.counted_steps import Unbounded, Written
 from aotc.frontend.graph import Node, shorten
@@ -24,7 +24,7 @@ from aotc.ir.expr import (
     Expr,
     Sym,
     Where,
-    any_of,
+    any_holds,
     compare,
     leaves,
     loads,
@@ -35,7 +35,7 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.program import Step
-from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.simplify import are_equal, simplify, upper
 
 Call = Callable[[Node, Builder], Result]
 ZERO, ONE = Const(0), Const(1)
@@ -46,7 +46,7 @@ INSTEAD = ("element-wise operators, sums, products, convolutions, pools, norms, 
            "and what moves elements may follow: write it as those, or cut the model in front of it")
 
 
-def along_axes(node: Node, b: Builder, call: Call, shapes: bool = False) -> Result:
+def build_along_axes(node: Node, b: Builder, call: Call, shapes: bool = False) -> Result:
     """The node's Vals, whose numbers of elements are entered; ``shapes``: only those are wanted,
     and nothing is computed.  UnsupportedError where its operator does not take a free extent there,
     or what it makes is no tensor expression."""
@@ -134,7 +134,7 @@ class _Symbols:
         rows = self.b.rows.get(tensor, ())
         if rows:
             for r in rows:
-                v = roomy(self.b, v, r)
+                v = extend_to_room(self.b, v, r)
             shape = list(v.shape)
             for r in rows:
                 shape[r.axis] = self.symbol(r.start)
@@ -152,25 +152,25 @@ class _Symbols:
         if len(values) < len(told) or not any(map(self.used, values)):
             return v
         return Val(v.shape, v.dtype, name=v.name, stored=v.stored,
-                   fn=lambda index: chosen(values, index[0] if index else ZERO))
+                   fn=lambda index: choose_element(values, index[0] if index else ZERO))
 
     def told(self, e: Expr) -> Expr | None:
         """An element with symbols in the place of numbers of elements; None if other data is in
         it."""
         starts = {self.b.load(t, ()): k for k, (t, *_) in enumerate(self.b.counts)}
-        for source in (e, followed(self.b, e)):
+        for source in (e, follow_loads(self.b, e)):
             known: dict[Expr, int] = {n: starts[n] for n in loads(source) if n in starts}
             known |= {n: self.b.said[n] for n in walk(source) if n in self.b.said}
             found = simplify(rewrite(source, _floored, {
                 n: self.symbol(k) for n, k in known.items()}))
-            if not loaded(found):
+            if not reads_data(found):
                 return found
         return None
 
     def demand(self, cond: Expr, why: str, written: Written) -> None:
         """The rule that a condition holds for the elements that there are; none ask for nothing."""
         none = [compare("eq", self.numbers[s], ZERO) for s in self.numbers if s in leaves(cond)]
-        held = any_of([written.value(cond), *none])
+        held = any_holds([written.value(cond), *none])
         assert held is not None, cond
         what = why.split(": ", 1)[1].rsplit(": ", 1)[0] if ": " in why else why
         expect(self.b, [(Where(held, ONE, ZERO), ONE)],
@@ -202,7 +202,7 @@ class _Symbols:
         key = simplify(substitute(extent, roots))
         known = next((start for start, (total, *_) in enumerate(b.counts)
                       if key == b.derived.get(start, b.load(total, ()))), None)
-        if known is not None and same(b.counts[known][1], room):
+        if known is not None and are_equal(b.counts[known][1], room):
             return known
         number = substitute(extent, self.numbers)
         total = b.compute((), maximum(minimum(number, room), ZERO), tag="count")
@@ -220,10 +220,10 @@ def _dropped(b: Builder, step: Step) -> None:
         b.names.taken.discard(out.lower())
 
 
-def roomy(b: Builder, v: Val, row: Row) -> Val:
+def extend_to_room(b: Builder, v: Val, row: Row) -> Val:
     """``v`` with all the room along an axis that there is for its elements."""
     room, own = b.counts[row.start][1], v.shape[row.axis]
-    if same(own, room):
+    if are_equal(own, room):
         return v
     zero = Const(False if v.dtype == "bool" else 0, v.dtype)
     return b.map((*v.shape[:row.axis], room, *v.shape[row.axis + 1:]), lambda i: Where(
@@ -244,4 +244,4 @@ def has_numbers(b: Builder, node: Node) -> bool:
     return any(isinstance(v, Val) and symbols.parameter(v) is not v for v in vals)
 
 
-__all__ = ["EXACT", "Call", "along_axes", "has_numbers", "roomy"]
+__all__ = ["EXACT", "Call", "build_along_axes", "has_numbers", "extend_to_room"]

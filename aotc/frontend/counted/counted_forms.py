@@ -8,12 +8,12 @@ from dataclasses import replace
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import Index, Result, Val
-from aotc.frontend.counted.counted_axes import Call, along_axes, roomy
+from aotc.frontend.counted.counted_axes import Call, build_along_axes, extend_to_room
 from aotc.frontend.graph import Node
 from aotc.frontend.row_values import Row
 from aotc.ir.dtypes import INDEX
-from aotc.ir.expr import Const, Expr, Where, all_of, compare, minimum
-from aotc.ir.program import neutral
+from aotc.ir.expr import Const, Expr, Where, all_hold, compare, minimum
+from aotc.ir.program import neutral_value
 
 # operators that slide a window over what padding holds -> the fold that the padding does not change
 _PADDED = {"Conv": "sum", "ConvTranspose": "sum", "MaxPool": "max"}
@@ -21,7 +21,7 @@ _RECURRENT = ("GRU", "LSTM", "RNN")
 _LENGTHS = 4  # their input that holds the steps of every batch entry
 
 
-def by_form(node: Node, b: Builder, call: Call) -> Result | None:
+def build_by_form(node: Node, b: Builder, call: Call) -> Result | None:
     """The node's Vals, whose numbers of elements are entered; None if its operator has no form of
     its own for such axes."""
     rows = b.rows.get(node.inputs[0], ()) if node.inputs and not node.domain else ()
@@ -38,11 +38,11 @@ def _padded(node: Node, b: Builder, call: Call, rows: Sequence[Row]) -> Val | No
     if not given or node.attr("output_shape") is not None or len(node.outputs) > 1 or any(
             r.axis < 2 for r in rows):
         return None
-    along_axes(node, b, call, shapes=True)  # the number of elements of the result
+    build_along_axes(node, b, call, shapes=True)  # the number of elements of the result
     v = b.tensor(node.inputs[0])
     for r in rows:
-        v = roomy(b, v, r)
-    none = neutral(_PADDED[node.op], v.dtype)
+        v = extend_to_room(b, v, r)
+    none = neutral_value(_PADDED[node.op], v.dtype)
     if none.value or not all(r.places for r in rows):
         v = _there(b, v, rows, none)
     b.node = _with(node, b, 0, v)
@@ -54,7 +54,7 @@ def _padded(node: Node, b: Builder, call: Call, rows: Sequence[Row]) -> Val | No
 def _there(b: Builder, v: Val, rows: Sequence[Row], none: Const) -> Val:
     """``v``, ``none`` behind the elements that there are."""
     def body(i: Index) -> Expr:
-        held = all_of(compare("lt", i[r.axis], b.load(b.counts[r.start][0], ())) for r in rows)
+        held = all_hold(compare("lt", i[r.axis], b.load(b.counts[r.start][0], ())) for r in rows)
         assert held is not None, rows
         return Where(held, b.at(v, i), none)
     return b.map(v.shape, body, [v, *(b.counts[r.start][0] for r in rows)], "there")
@@ -67,7 +67,7 @@ def _recurrent(node: Node, b: Builder, call: Call, rows: Sequence[Row]) -> Resul
     if len(rows) > 1 or rows[0].axis == 2:
         return None
     (row,) = rows
-    v = roomy(b, b.tensor(node.inputs[0]), row)
+    v = extend_to_room(b, b.tensor(node.inputs[0]), row)
     b.node = _with(node, b, 0, v)
     if row.axis == batch:
         if any(node.inputs[_LENGTHS:7]):
@@ -102,4 +102,4 @@ def _with(node: Node, b: Builder, k: int, v: Val) -> Node:
     return replace(node, inputs=(*inputs[:k], name, *inputs[k + 1:]))
 
 
-__all__ = ["by_form"]
+__all__ = ["build_by_form"]

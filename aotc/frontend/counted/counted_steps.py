@@ -17,7 +17,7 @@ from aotc.ir.expr import (
     Sym,
     Unary,
     Where,
-    all_of,
+    all_hold,
     children,
     compare,
     leaves,
@@ -27,8 +27,8 @@ from aotc.ir.expr import (
     walk,
     with_children,
 )
-from aotc.ir.program import Compute, Fold, Loop, Step, neutral
-from aotc.ir.simplify import lower, proves, same, simplify
+from aotc.ir.program import Compute, Fold, Loop, Step, neutral_value
+from aotc.ir.simplify import are_equal, lower, proves, simplify
 
 ZERO = Const(0)
 Ends = tuple[Expr, Expr]  # the least and the most that an expression may be
@@ -58,7 +58,7 @@ class Written:
         if not self.used(e):
             return e
         most = simplify(self.ends(e)[1])
-        if not same(most, simplify(substitute(e, self.rooms))):
+        if not are_equal(most, simplify(substitute(e, self.rooms))):
             self.loose = True
         if not proves(compare("ge", most, ZERO)):
             self.loose = True
@@ -144,14 +144,14 @@ class Written:
         if isinstance(fold, Fold):
             fold = replace(fold, update=tuple(substitute(e, axes) for e in fold.update))
         elif counted:
-            body = self.there(body, counted, axes, neutral(fold, body.dtype))
+            body = self.there(body, counted, axes, neutral_value(fold, body.dtype))
         return replace(step, axes=tuple(axes[a] for a in step.axes), fold=fold,
                        raxes=tuple(axes[a] for a in step.raxes), body=simplify(body))
 
     def there(self, e: Expr, axes: Sequence[Axis], now: Mapping[Axis, Axis], none: Expr) -> Expr:
         """``e`` where the axes run over elements that there are, else ``none``."""
-        held = all_of(compare("lt", now[a], self.value(a.extent)) for a in axes
-                      if self.used(a.extent))
+        held = all_hold(compare("lt", now[a], self.value(a.extent)) for a in axes
+                        if self.used(a.extent))
         return e if held is None else Where(held, e, none)
 
 
@@ -193,7 +193,7 @@ class _Value:
             kids[k] = maximum(minimum(kids[k], extent - 1), ZERO)
             empty += [] if (lower(extent) or 0) > 0 else [compare("gt", extent, ZERO)]
         load = Load(e.buffer, tuple(map(simplify, kids)), e.dtype)
-        some = all_of(empty)
+        some = all_hold(empty)
         none = Const(False if e.dtype == "bool" else 0, e.dtype)
         return load if some is None else Where(some, load, none)
 
@@ -221,7 +221,7 @@ def _held_by(step: Step) -> list[Expr]:
 
 def _product(a: Ends, b: Ends) -> Ends | None:
     for x, y in ((a, b), (b, a)):
-        if same(*x):
+        if are_equal(*x):
             sign = x[0]
             if proves(compare("ge", sign, ZERO)):
                 return sign * y[0], sign * y[1]
@@ -233,13 +233,13 @@ def _product(a: Ends, b: Ends) -> Ends | None:
 
 
 def _quotient(a: Ends, b: Ends) -> Ends | None:
-    if not same(*b) or not proves(compare("gt", b[0], ZERO)):
+    if not are_equal(*b) or not proves(compare("gt", b[0], ZERO)):
         return None
     return a[0] // b[0], a[1] // b[0]
 
 
 def _remainder(a: Ends, b: Ends) -> Ends | None:
-    if not same(*b) or not proves(compare("gt", b[0], ZERO)):
+    if not are_equal(*b) or not proves(compare("gt", b[0], ZERO)):
         return None
     return ZERO, b[0] - 1
 

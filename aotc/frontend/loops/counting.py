@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from aotc.frontend.building.bodies import dry
+from aotc.frontend.building.bodies import run_and_undo
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import loaded
+from aotc.frontend.building.declared import reads_data
 from aotc.frontend.building.rational import ratio
 from aotc.frontend.building.symbolic import cast, tidy
 from aotc.frontend.building.values import Val
@@ -30,7 +30,7 @@ from aotc.ir.expr import (
     minimum,
     substitute,
 )
-from aotc.ir.simplify import linear_in, proves, simplify
+from aotc.ir.simplify import proves, simplify, split_linear
 
 MOST_NODES = 64  # of a body that count
 WHOLE = 1 << 24  # whole numbers up to this one are what they are in every float dtype that counts
@@ -65,7 +65,7 @@ class Counted:
     first: Expr | None = None
 
 
-def counted(b: Builder, body: Body, alive: Val, states: Sequence[Val]) -> Counted:
+def find_counted(b: Builder, body: Body, alive: Val, states: Sequence[Val]) -> Counted:
     """What the body of the Loop that is being built counts, whose states begin as ``states``;
     ``alive``: whether there is a first round."""
     light = _Light(b, body, states)
@@ -111,7 +111,7 @@ class _Light:
             for k, name in zip(starts, names):
                 e = after.get(name)
                 whole = None if e is None else _whole(e)
-                parts = None if whole is None else linear_in(whole, own[k])
+                parts = None if whole is None else split_linear(whole, own[k])
                 if parts is not None and parts[0] == Const(1) and not any(
                         isinstance(n, Var) or n == self.turn for n in leaves(parts[1])):
                     found[k] = Counter(starts[k], parts[1])
@@ -174,7 +174,7 @@ class _Light:
         if len(nodes) > MOST_NODES or not asked:
             return {}
         small = replace(self.body, nodes=tuple(nodes), outputs=tuple(asked), types=())
-        return dry(self.b, lambda: self.elements(small, own)) or {}
+        return run_and_undo(self.b, lambda: self.elements(small, own)) or {}
 
     def nodes(self, names: Iterable[str], own: Mapping[int, Expr]) -> list[Node]:
         """The nodes that the tensors are made of, of those that data decides nothing of."""
@@ -203,7 +203,7 @@ class _Light:
         with b.body(self.turn):
             vals = [b.value((), lambda _: self.turn), b.scalar_val(True, "bool")]
             for k, v in enumerate(self.states):
-                vals.append(valued(v, own[k]) if k in own else
+                vals.append(make_state(v, own[k]) if k in own else
                             b.body_input(v.shape, v.dtype, "seen"))
             outs = b.inline(small, vals, "counted")
             made = {name: _known(b, v) for name, v in zip(small.outputs, outs)
@@ -217,7 +217,7 @@ def _light(b: Builder, name: str) -> bool:
     return isinstance(v, Val) and not b.known.is_data(v)
 
 
-def valued(v: Val, e: Expr) -> Val:
+def make_state(v: Val, e: Expr) -> Val:
     """A state of one element like ``v`` with this value."""
     return Val(v.shape, v.dtype, fn=lambda index: cast(v.dtype, e))
 
@@ -228,7 +228,7 @@ def _known(b: Builder, v: Val) -> Expr | None:
         return None
     v = b.known(v)
     e = tidy(b.at(v, (Const(0),) * v.rank))
-    return None if loaded(e) else e
+    return None if reads_data(e) else e
 
 
 def _whole(e: Expr) -> Expr | None:
@@ -301,7 +301,7 @@ def _compared(cond: Binary, turn: Sym) -> Expr | None:
     a, b = (cond.b, cond.a) if cond.op in ("gt", "ge") else (cond.a, cond.b)
     # what must not be above 0, or must not be 0
     over = simplify(a - b + (1 if cond.op in ("lt", "gt") else 0))
-    parts = linear_in(over, turn)
+    parts = split_linear(over, turn)
     if parts is None or not isinstance(parts[0], Const):
         return None
     step, rest = parts[0].value, parts[1]
@@ -322,4 +322,4 @@ def checks_of_floats(b: Builder, states: Sequence[Val], found: Counted, trip: Ex
                     b.require("le", e * sign, Const(WHOLE), "a counter in floats stays exact")
 
 
-__all__ = ["Counted", "Counter", "checks_of_floats", "counted", "valued"]
+__all__ = ["Counted", "Counter", "checks_of_floats", "find_counted", "make_state"]

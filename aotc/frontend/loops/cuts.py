@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aotc.frontend.building.extents import reads
 from aotc.frontend.building.symbolic import worst_case
 from aotc.frontend.building.values import Index, Val
-from aotc.frontend.loops.rounds import Turns, always, counts
+from aotc.frontend.loops.rounds import Turns, counts_rounds, require_in_rounds
 from aotc.ir.expr import (
     Const,
     Expr,
@@ -17,7 +17,7 @@ from aotc.ir.expr import (
     Load,
     Sym,
     axes_of,
-    checked,
+    check_index,
     children,
     compare,
     contains,
@@ -28,7 +28,7 @@ from aotc.ir.expr import (
     with_children,
 )
 from aotc.ir.program import Branch, Buffer, Compute, Loop, Program, Step, update
-from aotc.ir.simplify import linear_in, lower, proves, same, simplify
+from aotc.ir.simplify import are_equal, lower, proves, simplify, split_linear
 from aotc.passes.regions import all_steps
 
 if TYPE_CHECKING:  # which needs what this module is for
@@ -94,7 +94,7 @@ class _Cuts:
             n: self.b.buffers[n] for n in parts})
 
     def expr(self, e: Expr, origin: Sequence[str]) -> Expr:
-        if not counts(e, {self.turn: self.turns[self.turn]}):
+        if not counts_rounds(e, {self.turn: self.turns[self.turn]}):
             return e
         plain = {load for load, guarded in reads(e, None) if guarded is None}
         known: dict[Expr, Expr] = {}
@@ -127,15 +127,15 @@ class _Cuts:
 
     def proved(self, i: Expr, n: Expr) -> bool:
         """True if an index lies inside in all rounds that there can be, or a call is refused."""
-        conds = (always(compare("ge", i, Const(0)), self.turns),
-                 always(compare("lt", i, n), self.turns))
+        conds = (require_in_rounds(compare("ge", i, Const(0)), self.turns),
+                 require_in_rounds(compare("lt", i, n), self.turns))
         return all(c is not None and (proves(c) or c in self.b.checks) for c in conds)
 
     def own_entry(self, i: Expr) -> Expr | None:
         """The place of a round's own entry; None if an index is another one: rounds read the same,
         or several."""
         i = simplify(substitute(i, {a: Const(0) for a in axes_of(i) if a.extent == Const(1)}))
-        parts = None if axes_of(i) else linear_in(i, self.turn)
+        parts = None if axes_of(i) else split_linear(i, self.turn)
         return i if parts is not None and isinstance(parts[0], Const) and parts[0].value else None
 
     def part(self, key: Key) -> str:
@@ -158,7 +158,7 @@ class _Cuts:
         last = simplify(trip - 1 - self.turn)
         if axis == 0 and place == self.turn:
             return Cut(whole, name)
-        if axis == 0 and same(place, last) and same(outer.shape[0], trip):
+        if axis == 0 and are_equal(place, last) and are_equal(outer.shape[0], trip):
             return Cut(whole, name, True)
 
         def source(i: Index) -> Index:
@@ -181,7 +181,7 @@ class _Cuts:
             low = lower(base)
             return simplify((base if low is not None and low >= 0 else maximum(base, Const(0)))
                             + rest)
-        return checked(i, n, f"{', '.join(origin)}: {WHY}")
+        return check_index(i, n, f"{', '.join(origin)}: {WHY}")
 
 
 __all__ = ["Cut", "cut"]

@@ -8,17 +8,17 @@ from types import MappingProxyType
 
 import numpy as np
 
-from aotc.frontend.building.bodies import varies
+from aotc.frontend.building.bodies import refuse_varying
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import Count, told
+from aotc.frontend.building.declared import Count, tell_count
 from aotc.frontend.building.values import Index, Val, Value
-from aotc.frontend.counted_branches import one_round
+from aotc.frontend.counted_branches import inline_round_counted
 from aotc.frontend.graph import Body
 from aotc.frontend.loops.rounds import Turn
 from aotc.frontend.row_values import Row
 from aotc.ir.expr import Const, Expr, Sym, Where, compare
 from aotc.ir.program import Compute
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def growth(b: Builder, body: Body, states: Sequence[Value]) -> dict[int, Growth]
     for k, (old, new) in enumerate(zip(vals, outs[1:])):
         new = b.as_tensor(new)
         more = [(axis, simplify(e - d)) for axis, (d, e) in enumerate(zip(old.shape, new.shape))
-                if not same(d, e)]
+                if not are_equal(d, e)]
         if len(more) == 1 and old.rank == new.rank:
             axis, by = more[0]
             if isinstance(by, Const) and by.value > 0:
@@ -69,12 +69,12 @@ def with_room(b: Builder, v: Val, g: Growth, trip: Expr, tag: str) -> Val:
     return b.compute(b.axes(shape), body(b.axes(shape)), tag=tag)
 
 
-def inlined(b: Builder, body: Body, vals: Sequence[Val], turn: Expr,
-            growing: Mapping[int, Growth]) -> Sequence[Value]:
+def inline_growing(b: Builder, body: Body, vals: Sequence[Val], turn: Expr,
+                   growing: Mapping[int, Growth]) -> Sequence[Value]:
     """The Vals of a round's outputs, its inputs being ``vals``; states that grow are as long as the
     round says, and are found so."""
     if not growing:
-        return one_round(b, body, vals)
+        return inline_round_counted(b, body, vals)
     states, numbers, rows = list(b.node.inputs[2:]), dict[int, Val](), b.rows
     b.rows = dict(rows)
     for k, g in growing.items():
@@ -89,13 +89,13 @@ def inlined(b: Builder, body: Body, vals: Sequence[Val], turn: Expr,
     for k, g in growing.items():
         found, left[1 + k] = left[1 + k], ()
         if [r.axis for r in found] != [g.axis] or not _is_next(b, found[0], numbers[k], g):
-            raise varies(b, f"a state that is {vals[2 + k]} in one round and not {g.step} longer "
-                         "in the next")
+            raise refuse_varying(b, f"a state that is {vals[2 + k]} in one round and not {g.step} "
+                                 "longer in the next")
         outs[1 + k] = b.move(b.as_tensor(outs[1 + k]), vals[2 + k].shape, lambda i: i,
                              f"longer{k}")
     for name, found in zip(body.outputs, left):
         if found:
-            raise varies(b, f"{name!r}, which is as long as a state that grows,")
+            raise refuse_varying(b, f"{name!r}, which is as long as a state that grows,")
     return outs
 
 
@@ -103,11 +103,11 @@ def _is_next(b: Builder, row: Row, number: Val, g: Growth) -> bool:
     """True if the number of a row is a state's number before the round and what it grows by."""
     total = b.counts[row.start][0]
     step = b.known.maker.get(total.buffer)
-    return isinstance(step, Compute) and same(step.body, b.load(number, ()) + g.step)
+    return isinstance(step, Compute) and are_equal(step.body, b.load(number, ()) + g.step)
 
 
-def longer(b: Builder, ran: Val, states: Sequence[Val], growing: Mapping[int, Growth],
-           count: Count | None, lasts: Mapping[int, Val]) -> dict[int, Val]:
+def lengthen_states(b: Builder, ran: Val, states: Sequence[Val], growing: Mapping[int, Growth],
+                    count: Count | None, lasts: Mapping[int, Val]) -> dict[int, Val]:
     """The last states that grew, their lengths told where data say how many rounds ran."""
     out: dict[int, Val] = {}
     for k, g in growing.items():
@@ -115,9 +115,9 @@ def longer(b: Builder, ran: Val, states: Sequence[Val], growing: Mapping[int, Gr
         total = b.compute((), g.at(b.load(ran, ())), tag=f"length{k}")
         rows = ((b.node.outputs[k], g.axis),) if k < len(b.node.outputs) and (
             b.node.outputs[k]) else ()
-        told(b, total, replace(count, extent=lasts[k].shape[g.axis], rows=rows))
+        tell_count(b, total, replace(count, extent=lasts[k].shape[g.axis], rows=rows))
         out[k] = lasts[k]
     return out
 
 
-__all__ = ["NONE", "Growth", "growth", "inlined", "longer", "with_room"]
+__all__ = ["NONE", "Growth", "growth", "inline_growing", "lengthen_states", "with_room"]

@@ -19,7 +19,7 @@ class Grown:
     lists: tuple[int, ...]
 
 
-def gathered_lists(b: Builder, node: Node) -> Grown | None:
+def gather_lists(b: Builder, node: Node) -> Grown | None:
     """The Loop without lists, if it has any and all it does with them is to append a tensor."""
     body, given = node.attr("body"), node.inputs[2:]
     lists = tuple(k for k, i in enumerate(given) if isinstance(b.env[i], Sequence))
@@ -54,4 +54,4 @@ def _appended(body: Body, k: int) -> str | None:
         name not in body.outputs) else None
 
 
-__all__ = ["Grown", "gathered_lists"]
+__all__ = ["Grown", "gather_lists"]

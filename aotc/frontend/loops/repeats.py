@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from aotc.frontend.embedding_bag import Names
+from aotc.frontend.embedding_bag import GraphTensors
 from aotc.frontend.graph import Body, Graph, Node
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Const
@@ -18,7 +18,7 @@ _I64 = 7  # Cast's number for it
 
 def look_ups_of_repeats(graph: Graph) -> Graph:
     """A Graph whose loops that repeat rows are look-ups."""
-    look = Names(graph)
+    look = GraphTensors(graph)
     nodes: list[Node] = []
     for n in graph.nodes:
         found = _Rounds(n, look).found() if n.op == "Loop" and not n.domain else None
@@ -51,7 +51,7 @@ class _Repeat:
     shape: tuple[int, ...]
     out: str
 
-    def nodes(self, loop: Node, look: Names) -> list[Node]:
+    def nodes(self, loop: Node, look: GraphTensors) -> list[Node]:
         """The nodes that stand for the Loop."""
         made: list[Node] = []
 
@@ -86,7 +86,7 @@ class _Repeat:
 class _Rounds:
     """Looks at a Loop's body from what it appends to its list."""
 
-    def __init__(self, loop: Node, look: Names) -> None:
+    def __init__(self, loop: Node, look: GraphTensors) -> None:
         self.loop, self.look = loop, look
         body = loop.attr("body")
         self.body = body if isinstance(body, Body) else Body((), (), (), {})

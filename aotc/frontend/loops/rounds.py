@@ -5,10 +5,10 @@ for all rounds at once."""
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from aotc.frontend.building.extents import implied
-from aotc.frontend.building.symbolic import over_axes
+from aotc.frontend.building.extents import is_implied
+from aotc.frontend.building.symbolic import remove_axes
 from aotc.ir.expr import Axis, Binary, Const, Expr, Sym, Where, compare, leaves, substitute
-from aotc.ir.simplify import linear_in, proves, simplify
+from aotc.ir.simplify import proves, simplify, split_linear
 
 TRUE = Const(True, "bool")
 
@@ -22,7 +22,7 @@ class Turn:
     whole: bool
 
 
-def while_some(trip: Expr) -> Expr:
+def count_if_some(trip: Expr) -> Expr:
     """A number of rounds, for what is asked while one of them runs: it may be below 0 where there
     are none."""
     if isinstance(trip, Binary) and trip.op == "max" and Const(0) in (trip.a, trip.b):
@@ -33,12 +33,12 @@ def while_some(trip: Expr) -> Expr:
 Turns = Mapping[Sym, Turn]  # symbols that count rounds -> what is known of those
 
 
-def counts(e: Expr, turns: Turns) -> bool:
+def counts_rounds(e: Expr, turns: Turns) -> bool:
     """True if a symbol that counts rounds occurs in an expression."""
     return any(n in turns for n in leaves(e))
 
 
-def for_all(e: Expr, turns: Turns) -> Expr:
+def axes_for_turns(e: Expr, turns: Turns) -> Expr:
     """``e`` with the symbols that count rounds as axes, which are below their numbers."""
     axes: dict[Sym, Expr] = {}
     for sym, turn in turns.items():  # outer loops first: inner ones may run as often as they say
@@ -46,11 +46,11 @@ def for_all(e: Expr, turns: Turns) -> Expr:
     return simplify(substitute(e, axes))
 
 
-def settled(e: Expr, turns: Turns) -> Expr:
+def simplify_in_rounds(e: Expr, turns: Turns) -> Expr:
     """``e`` in the simplest form that is equal in all rounds."""
-    if not counts(e, turns):
+    if not counts_rounds(e, turns):
         return e
-    made = for_all(e, turns)
+    made = axes_for_turns(e, turns)
     axes: dict[Axis, Expr] = {}
     for sym, turn in turns.items():
         extent = simplify(substitute(turn.trip, {s: a for a, s in axes.items()}))
@@ -58,20 +58,20 @@ def settled(e: Expr, turns: Turns) -> Expr:
     return simplify(substitute(made, axes))
 
 
-def always(cond: Expr, turns: Turns) -> Expr | None:
+def require_in_rounds(cond: Expr, turns: Turns) -> Expr | None:
     """A condition that holds in every round, as one on extents alone, which is true if no round
     runs; None if there is none."""
-    of_all = for_all(cond, turns)
+    of_all = axes_for_turns(cond, turns)
     if of_all == TRUE:
         return of_all
-    stated = None if isinstance(of_all, Const) else over_axes(of_all)
+    stated = None if isinstance(of_all, Const) else remove_axes(of_all)
     if stated is None or isinstance(stated, Const):
         return stated if stated == TRUE else None
-    if implied(stated, ()):
+    if is_implied(stated, ()):
         return TRUE
     for turn in turns.values():
         none = simplify(compare("le", turn.trip, Const(0)))
-        if counts(none, turns):
+        if counts_rounds(none, turns):
             return None
         if proves(_while_some(stated, turn.trip)):
             return TRUE
@@ -82,7 +82,7 @@ def always(cond: Expr, turns: Turns) -> Expr | None:
 def _while_some(cond: Expr, trip: Expr) -> Expr:
     """A condition on extents as it is while there are rounds: of one symbol, which is larger."""
     syms = {n for n in leaves(trip) if isinstance(n, Sym)}
-    parts = linear_in(trip, *syms) if len(syms) == 1 else None
+    parts = split_linear(trip, *syms) if len(syms) == 1 else None
     if parts is None or parts[0] != Const(1) or not isinstance(parts[1], Const):
         return cond
     (sym,) = syms
@@ -90,21 +90,22 @@ def _while_some(cond: Expr, trip: Expr) -> Expr:
     return substitute(cond, {sym: replace(sym, lo=least)})
 
 
-def wrapped(i: Expr, n: Expr, turns: Turns) -> Expr:
+def wrap_index(i: Expr, n: Expr, turns: Turns) -> Expr:
     """An index that counts from the end of an extent where it is negative as one from the start."""
-    negative = for_all(compare("lt", i, Const(0)), turns)
+    negative = axes_for_turns(compare("lt", i, Const(0)), turns)
     if isinstance(negative, Const):
         return simplify(i + n) if negative.value else i
     return simplify(Where(compare("lt", i, Const(0)), i + n, i))
 
 
-def inside(i: Expr, n: Expr, turns: Turns) -> tuple[Expr, ...] | None:
+def require_inside(i: Expr, n: Expr, turns: Turns) -> tuple[Expr, ...] | None:
     """Conditions on extents alone for index ``i``, counted from the end where it is negative, to
     lie in an extent ``n`` in all rounds; None if there are none."""
-    conds = [always(c, turns) for c in (compare("ge", i + n, Const(0)), compare("lt", i, n))]
+    conds = [require_in_rounds(c, turns) for c in (compare("ge", i + n, Const(0)),
+                                                   compare("lt", i, n))]
     found = tuple(c for c in conds if c is not None)
     return tuple(c for c in found if not proves(c)) if len(found) == len(conds) else None
 
 
-__all__ = ["Turn", "Turns", "always", "counts", "for_all", "inside", "settled", "while_some",
-           "wrapped"]
+__all__ = ["Turn", "Turns", "require_in_rounds", "counts_rounds", "axes_for_turns",
+           "require_inside", "simplify_in_rounds", "count_if_some", "wrap_index"]

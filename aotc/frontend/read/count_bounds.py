@@ -26,7 +26,7 @@ def with_bounds(graph: Graph, bounds: Mapping[str, int]) -> Graph:
     return replace(graph, bounds=dict(bounds))
 
 
-def idle_bounds(graph: Graph, used: Collection[str]) -> None:
+def refuse_idle_bounds(graph: Graph, used: Collection[str]) -> None:
     """ModelError for bounds of nodes that need none: data does not decide how many elements they
     have, or a shape is declared."""
     idle = [n for n in graph.bounds if n not in used]
@@ -36,4 +36,4 @@ def idle_bounds(graph: Graph, used: Collection[str]) -> None:
                          "leave it out")
 
 
-__all__ = ["idle_bounds", "with_bounds"]
+__all__ = ["refuse_idle_bounds", "with_bounds"]

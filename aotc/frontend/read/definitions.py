@@ -9,13 +9,13 @@ from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.values import Value
 from aotc.frontend.graph import Body, Node
 from aotc.frontend.read.expand import Fresh, body_of, definition_of, opsets_of
-from aotc.frontend.read.read_nodes import Reader, contents, ordered
+from aotc.frontend.read.read_nodes import Reader, contents, order_nodes
 from aotc.frontend.read.read_types import type_proto
 
 _INSTEAD = "write it as the operators that it stands for"
 
 
-def by_definition(node: Node, b: Builder) -> tuple[Value | None, ...]:
+def build_by_definition(node: Node, b: Builder) -> tuple[Value | None, ...]:
     """The node's Vals; the nodes of its definition are built in its place, and messages about them
     begin with its name.  UnsupportedError where there is no definition for its inputs."""
     assert node.proto is not None, node  # what is compiled by its definition has its message
@@ -50,5 +50,5 @@ def _body(function: onnx.FunctionProto, message: onnx.NodeProto, node: Node, b: 
     outputs = tuple(o for o in node.outputs if o)
     origin = node.origin or (node.label,)
     known = {*(i for i in node.inputs if i), *constants}
-    nodes = tuple(replace(n, origin=origin) for n in ordered(found, known, outputs))
+    nodes = tuple(replace(n, origin=origin) for n in order_nodes(found, known, outputs))
     return Body((), outputs, nodes, constants)

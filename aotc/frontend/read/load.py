@@ -13,7 +13,7 @@ from onnx import checker, external_data_helper
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.graph import shorten
 from aotc.frontend.read.expand import Key, key_of
-from aotc.frontend.read.mapped import stays, without_weights
+from aotc.frontend.read.mapped import stays_in_file, without_weights
 from aotc.frontend.read.validate import NODES, check_message
 
 CALLS = 90  # depth of calls of functions
@@ -140,7 +140,7 @@ def _load_external(model: onnx.ModelProto, folder: Path | None, what: str, mappe
                              f"to {what}")
         _check_extent(path, info, name, location)
     for tensor in external:
-        if mapped and stays(tensor):
+        if mapped and stays_in_file(tensor):
             for entry in tensor.external_data:
                 if entry.key == "location":
                     entry.value = str((folder or Path()) / entry.value)

@@ -56,7 +56,7 @@ def array_of(tensor: onnx.TensorProto) -> Array:
     return mapped
 
 
-def stays(tensor: onnx.TensorProto) -> bool:
+def stays_in_file(tensor: onnx.TensorProto) -> bool:
     """True for a tensor in a file that can be read there."""
     return tensor.data_type in PLAIN and external_data_helper.uses_external_data(tensor)
 

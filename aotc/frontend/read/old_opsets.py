@@ -44,7 +44,7 @@ def _extents(graph: onnx.GraphProto) -> Iterator[onnx.TensorShapeProto.Dimension
                 yield from _extents(sub)
 
 
-def modernised(model: onnx.ModelProto) -> onnx.ModelProto:
+def modernise_opset(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model in opset 7 or newer; the same object if it is.  UnsupportedError where the
     converter of the onnx package gives up."""
     version = opsets_of(model).get("", OLDEST)

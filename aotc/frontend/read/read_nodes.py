@@ -12,9 +12,9 @@ from onnx import numpy_helper
 from aotc.errors import ModelError
 from aotc.frontend.graph import Body, Node, label_of, shorten
 from aotc.frontend.read.expand import Fresh, Key, body_of, has_definition, key_of, opsets_of
-from aotc.frontend.read.mapped import array_of, stays
+from aotc.frontend.read.mapped import array_of, stays_in_file
 from aotc.frontend.read.read_types import codes_of, dtype_name, elem_name, stored_name
-from aotc.frontend.read.sparse import dense
+from aotc.frontend.read.sparse import make_dense
 from aotc.ir.dtypes import DTYPES, TEXT, Array
 
 _NESTING = 32  # sub-graphs within sub-graphs
@@ -72,7 +72,7 @@ def contents(g: onnx.GraphProto, reader: Reader,
         name = sparse.values.name
         if name in used:
             reader.stored.pop(name, None)
-            constants[name] = dense(sparse, f"sparse initializer {shorten(name)!r}")
+            constants[name] = make_dense(sparse, f"sparse initializer {shorten(name)!r}")
     return nodes, constants
 
 
@@ -114,7 +114,7 @@ def _body(g: onnx.GraphProto, reader: Reader, depth: int) -> Body:
     made = {o for n in found for o in n.outputs} | set(inputs) | set(constants)
     read = dict.fromkeys(i for n in found for i in (*n.inputs, *n.captures))
     captures = tuple(i for i in (*read, *outputs) if i and i not in made)
-    nodes = ordered(found, set(inputs) | set(constants) | set(captures), outputs)
+    nodes = order_nodes(found, set(inputs) | set(constants) | set(captures), outputs)
     return Body(inputs, outputs, nodes, constants, captures, tuple(map(_output_type, g.output)),
                 {k: reader.stored[k] for k in constants if k in reader.stored})
 
@@ -187,7 +187,7 @@ def _attribute(a: onnx.AttributeProto, label: str, op: str, faults: list[str]) -
     if a.type in _TENSORS:
         return _array(a.t, what, faults)
     if a.type == onnx.AttributeProto.SPARSE_TENSOR:
-        return dense(a.sparse_tensor, what)
+        return make_dense(a.sparse_tensor, what)
     if a.type == onnx.AttributeProto.TYPE_PROTO:
         return None  # of an optional: what it may hold
     value = onnx.helper.get_attribute_value(a)
@@ -207,7 +207,7 @@ def _constant(proto: onnx.NodeProto, reader: Reader) -> Array:
     if a is not None and a.name == "value":
         return _constant_array(a.t, proto.output[0], f"node {shorten(label)!r} (Constant)", reader)
     if a is not None and a.name == "sparse_value":
-        return dense(a.sparse_tensor, f"node {shorten(label)!r} (Constant)")
+        return make_dense(a.sparse_tensor, f"node {shorten(label)!r} (Constant)")
     if a is not None and a.name in ("value_string", "value_strings"):
         one = a.name == "value_string"
         reader.stored[proto.output[0]] = TEXT
@@ -249,7 +249,7 @@ def _array(tensor: onnx.TensorProto, what: str, faults: list[str]) -> Array:
     never used, since faults are raised before anything is built."""
     if dtype_name(tensor.data_type):
         try:
-            return array_of(tensor) if stays(tensor) else numpy_helper.to_array(tensor)
+            return array_of(tensor) if stays_in_file(tensor) else numpy_helper.to_array(tensor)
         except (ValueError, TypeError) as err:
             raise ModelError(f"{what}: its data does not fit its shape: {err}") from None
     faults.append(f"{what} has dtype {elem_name(tensor.data_type)}: convert the model to "
@@ -257,8 +257,8 @@ def _array(tensor: onnx.TensorProto, what: str, faults: list[str]) -> Array:
     return np.zeros((), np.float32)
 
 
-def ordered(nodes: Sequence[Node], known: Collection[str],
-            outputs: Iterable[str]) -> tuple[Node, ...]:
+def order_nodes(nodes: Sequence[Node], known: Collection[str],
+                outputs: Iterable[str]) -> tuple[Node, ...]:
     """Nodes in topological order, stable; those that no output needs are dropped."""
     makers = {}
     for n in nodes:

@@ -14,18 +14,18 @@ from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.convert import build
 from aotc.frontend.building.stored import carrier
 from aotc.frontend.building.stored_type_operators import makes_texts, moves_texts
-from aotc.frontend.graph import Graph, Node, Settings, TensorType, all_nodes, listed
-from aotc.frontend.read.count_bounds import idle_bounds, with_bounds
+from aotc.frontend.graph import Graph, Node, Settings, TensorType, all_nodes, limit_lines
+from aotc.frontend.read.count_bounds import refuse_idle_bounds, with_bounds
 from aotc.frontend.read.dims import Dims, Given, Input
 from aotc.frontend.read.lists import Held, interface
 from aotc.frontend.read.maps import maps_of
-from aotc.frontend.read.old_opsets import modernised
-from aotc.frontend.read.read_nodes import Reader, contents, ordered, reader_of, used_names
+from aotc.frontend.read.old_opsets import modernise_opset
+from aotc.frontend.read.read_nodes import Reader, contents, order_nodes, reader_of, used_names
 from aotc.frontend.read.read_types import dtype_name, extent_of, stored_name
 from aotc.frontend.read.settings import SEED, choices, needs_seed, pins
-from aotc.frontend.read.shapes import Extents, only_ranks, shapeless, with_shapes
-from aotc.frontend.readings import Ranks, decided
-from aotc.frontend.shape_inputs import settled
+from aotc.frontend.read.shapes import Extents, find_only_ranks, list_shapeless, with_shapes
+from aotc.frontend.readings import Ranks, decide_readings
+from aotc.frontend.shape_inputs import settle_inputs
 from aotc.ir.dtypes import CHARS, DTYPES, STORED, TEXT, Array, dtype_of
 from aotc.ir.expr import Const, Expr, Shape
 
@@ -68,7 +68,7 @@ def read_built(model: onnx.ModelProto, dims: Given | None = None, name: str | No
     (``shapes.with_shapes``).  Raises ModelError for a model that contradicts itself or ``dims``,
     UnsupportedError for operators and dtypes aotc does not compile.
     """
-    given, model = model, modernised(model)
+    given, model = model, modernise_opset(model)
     reader = reader_of(model)
     nodes, constants = contents(model.graph, reader)
     names = used_names(nodes, model.graph)
@@ -90,7 +90,7 @@ def read_built(model: onnx.ModelProto, dims: Given | None = None, name: str | No
 def _only_ranks(graph: onnx.GraphProto, shapes: Mapping[str, Extents], fix: Collection[str],
                 read: Callable[[Mapping[str, Extents]], _Raw], dims: Given) -> dict[str, Extents]:
     """Ranks of the inputs without shapes, where the model compiles with one alone."""
-    names = [n for n in shapeless(graph, shapes) if n not in fix]
+    names = [n for n in list_shapeless(graph, shapes) if n not in fix]
     for level in range(3):  # what the model states of all tensors, of its outputs, nothing
         def builds(found: Mapping[str, Extents], level: int = level) -> bool:
             try:
@@ -102,7 +102,7 @@ def _only_ranks(graph: onnx.GraphProto, shapes: Mapping[str, Extents], fix: Coll
             except (UnsupportedError, ModelError, ValueError):
                 return False
             return True
-        if ranks := only_ranks(names, builds):
+        if ranks := find_only_ranks(names, builds):
             return ranks
     return {}
 
@@ -126,7 +126,7 @@ def _bounded(raw: _Raw, given: Given) -> tuple[Graph, Builder]:
         if narrowed == table and not trial.joins.would_tell(trial.joins.learnt()):
             break
         table, known = narrowed, trial.joins.learnt()
-    idle_bounds(graph, trial.bounded)
+    refuse_idle_bounds(graph, trial.bounded)
     types = {k: (v.dtype, v.shape) for k, v in trial.env.items()}
     return replace(graph, types=types), trial
 
@@ -138,21 +138,22 @@ def _trial(raw: _Raw, graph: Graph,
         try:
             return build(graph, trial=True)
         except UnsupportedError as err:
-            found = decided(graph, err, partial(build, trial=True, strict=True), raw.ranks)
+            found = decide_readings(graph, err, partial(build, trial=True, strict=True), raw.ranks)
             if found.readings == graph.readings:
                 raise
             return read(found)
     while True:
         try:
             made = build(graph, trial=True, enough=enough)
-            found = settled(graph, read) if made.guessed else graph
+            found = settle_inputs(graph, read) if made.guessed else graph
             if found.settled == graph.settled:
                 return graph, made
             graph, enough = found, None  # declared outputs say what was guessed
         except UnsupportedError as err:
-            found = settled(graph, read)
+            found = settle_inputs(graph, read)
             if found.settled == graph.settled:
-                found = decided(graph, err, partial(build, trial=True, strict=True), raw.ranks)
+                found = decide_readings(graph, err, partial(build, trial=True, strict=True),
+                                        raw.ranks)
             if (found.settled, found.readings) == (graph.settled, graph.readings):
                 raise
             graph, enough = found, None
@@ -186,14 +187,14 @@ def _read(model: onnx.ModelProto, name: str | None, nodes: Sequence[Node],
         settings, given=read.parts, keys=maps.keys)
     if reader.faults:
         raise UnsupportedError("this model holds what aotc does not compile:\n"
-                               + listed(reader.faults))
+                               + limit_lines(reader.faults))
     inputs = tuple((n, t, settings.defaults[n].shape if n in settings.defaults else dims)
                    for n, t, dims in inputs)
     used = used_names(nodes, g)
     constants = {k: a for k, a in (constants | settings.fixed).items()
                  if k in used and k not in settings.defaults}
     outputs = tuple(o.name for o in g.output)
-    nodes = ordered(nodes, {i[0] for i in inputs} | set(constants), outputs)
+    nodes = order_nodes(nodes, {i[0] for i in inputs} | set(constants), outputs)
     graph = Graph(name or g.name or "model", nodes, (), outputs, constants, reader.opset,
                   elements=_elements(g), settings=settings, stored=reader.stored,
                   texts=reader.texts)

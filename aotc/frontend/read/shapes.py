@@ -56,15 +56,15 @@ def _with_shape(info: onnx.ValueInfoProto, shape: Extents) -> onnx.ValueInfoProt
     return out
 
 
-def shapeless(graph: onnx.GraphProto, shapes: Mapping[str, Extents]) -> list[str]:
+def list_shapeless(graph: onnx.GraphProto, shapes: Mapping[str, Extents]) -> list[str]:
     """Names of the tensors among the inputs of which nobody says the rank."""
     held = {t.name for t in graph.initializer}
     return [i.name for i in graph.input if i.type.WhichOneof("value") == "tensor_type"
             and not i.type.tensor_type.HasField("shape") and i.name not in (*shapes, *held)]
 
 
-def only_ranks(names: Sequence[str], builds: Callable[[Mapping[str, Extents]], bool]
-               ) -> dict[str, Extents]:
+def find_only_ranks(names: Sequence[str], builds: Callable[[Mapping[str, Extents]], bool]
+                    ) -> dict[str, Extents]:
     """{input: extents, all open} where one rank of each of ``names`` is the only one with which the
     model ``builds``; else {}."""
     if not names or len(names) > MOST_OPEN:

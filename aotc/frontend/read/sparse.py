@@ -13,7 +13,7 @@ from aotc.ir.dtypes import Array
 MOST_BYTES = 1 << 31  # of the dense tensor: a few numbers may stand for any size
 
 
-def dense(t: onnx.SparseTensorProto, what: str) -> Array:
+def make_dense(t: onnx.SparseTensorProto, what: str) -> Array:
     """The dense array of a sparse tensor, zero where it lists nothing.  ``what`` names it in
     messages.  ModelError for places outside of it, or for fewer or more places than values;
     UnsupportedError for what is no number of a supported dtype, and beyond 2 GB."""

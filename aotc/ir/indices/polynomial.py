@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from math import gcd
 
-from aotc.ir.expr import Binary, Const, Expr, Sym, kept, leaves, show
+from aotc.ir.expr import Binary, Const, Expr, Sym, keep_result, leaves, show
 
 Monomial = tuple[Expr, ...]  # atoms, sorted
 Poly = dict[Monomial, int]  # no coefficient is 0
@@ -12,7 +12,7 @@ RELAXED = 3  # atoms that a bound replaces one after the other
 LONGEST = 16  # monomials of a quotient by a sum
 
 
-@kept
+@keep_result
 def atom_key(atom: Expr) -> tuple[str, str]:
     """What monomials are sorted by."""
     return type(atom).__name__, show(atom)
@@ -48,7 +48,7 @@ def p_const(p: Poly) -> int | None:
     return 0 if not p else p.get(ONE) if len(p) == 1 else None
 
 
-def without(m: Monomial, sub: Monomial) -> Monomial | None:
+def divide_monomial(m: Monomial, sub: Monomial) -> Monomial | None:
     """The monomial divided by another one; None if it does not divide it."""
     left = list(m)
     for a in sub:
@@ -58,7 +58,7 @@ def without(m: Monomial, sub: Monomial) -> Monomial | None:
     return tuple(left)
 
 
-def drop(m: Monomial, atom: Expr) -> Monomial:
+def drop_atom(m: Monomial, atom: Expr) -> Monomial:
     """The monomial divided by one of its atoms."""
     at = m.index(atom)
     return m[:at] + m[at + 1:]
@@ -72,7 +72,7 @@ def split(p: Poly, d: Poly) -> tuple[Poly, Poly]:
     q: Poly = {}
     r: Poly = {}
     for m, c in p.items():
-        rest = without(m, dm)
+        rest = divide_monomial(m, dm)
         if rest is None or c % dc:
             r[m] = c
         else:
@@ -87,7 +87,7 @@ def long_division(p: Poly, d: Poly) -> tuple[Poly, Poly]:
     q: Poly = {}
     for _ in range(LONGEST):
         for m, c in p.items():
-            rest = without(m, first)
+            rest = divide_monomial(m, first)
             if rest is not None and c % d[first] == 0:
                 part = {rest: c // d[first]}
                 q, p = p_add(q, part), p_add(p, p_mul(d, part), -1)
@@ -97,7 +97,7 @@ def long_division(p: Poly, d: Poly) -> tuple[Poly, Poly]:
     return q, p
 
 
-def reduced(r: Poly, dc: int) -> tuple[Poly, int]:
+def cancel_factor(r: Poly, dc: int) -> tuple[Poly, int]:
     """Dividend and divisor of a floor division without their common factor."""
     g = dc
     for m, c in r.items():
@@ -115,7 +115,7 @@ def cancels(p: Poly, q: Poly) -> bool:
     return bool(terms) and all(p.get(m, 0) * c < 0 and abs(p[m]) >= abs(c) for m, c in terms)
 
 
-def negated_extent(p: Poly) -> bool:
+def is_negated_extent(p: Poly) -> bool:
     """True if p is 0 or less in every monomial, its constant aside, and no loop decides it."""
     return all(c < 0 and all(isinstance(n, Sym) for a in m for n in leaves(a))
                for m, c in p.items() if m != ONE)

@@ -7,7 +7,7 @@ map; inverting it lets the consumer run inside the producer's loops.
 from collections.abc import Sequence
 
 from aotc.ir.expr import Axis, Binary, Const, Expr, substitute
-from aotc.ir.simplify import same, simplify, to_poly
+from aotc.ir.simplify import are_equal, simplify, to_poly
 
 
 def invert_map(index: Sequence[Expr], axes: Sequence[Axis],
@@ -23,9 +23,9 @@ def invert_map(index: Sequence[Expr], axes: Sequence[Axis],
     other: Expr = Const(1)
     for t in targets:
         other = other * t.extent
-    if not same(volume, other):
+    if not are_equal(volume, other):
         return None
-    found: dict[Axis, Expr] = {a: Const(0) for a in axes if same(a.extent, Const(1))}
+    found: dict[Axis, Expr] = {a: Const(0) for a in axes if are_equal(a.extent, Const(1))}
     digits: dict[Axis, list[tuple[Expr, Axis]]] = {}
     for expr, t in zip(index, targets):
         expr = simplify(expr)
@@ -42,7 +42,7 @@ def invert_map(index: Sequence[Expr], axes: Sequence[Axis],
     if set(found) != set(axes):
         return None
     for expr, t in zip(index, targets):
-        if not same(substitute(expr, found), t) and not same(t.extent, Const(1)):
+        if not are_equal(substitute(expr, found), t) and not are_equal(t.extent, Const(1)):
             return None
     return {a: simplify(found[a]) for a in axes}
 

@@ -36,7 +36,7 @@ class Scratch:
     form: ArrayForm | None = None
 
 
-def most(sizes: Iterable[Size]) -> Size:
+def largest_size(sizes: Iterable[Size]) -> Size:
     """The largest of sizes (ints or expressions), 0 of none: an int if all are."""
     sizes = list(sizes)
     known = max((n for n in sizes if isinstance(n, int)), default=0)
@@ -58,7 +58,7 @@ class About:
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkEstimate:
     """Estimates of one call, for profiles only: what it computes, what it must at least move, and
     the part of its time that plain loops take."""
 
@@ -128,7 +128,7 @@ class LoweredKernel:
     stages: tuple[Stage, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    work: Work = Work()
+    work: WorkEstimate = WorkEstimate()
     steps: Steps | None = None
     block: Block | None = None
     dealt: Dealt | None = None
@@ -172,8 +172,8 @@ class LoweredKernel:
     def slab_bytes(self) -> Size:
         """Bytes of scratch one worker needs, rounded up to 64; an expression where they depend on
         an extent without a bound."""
-        end = most(s.offset + s.elements * DTYPES[s.dtype].size for s in self.scratch)
-        return most([(end + 63) // 64 * 64])
+        end = largest_size(s.offset + s.elements * DTYPES[s.dtype].size for s in self.scratch)
+        return largest_size([(end + 63) // 64 * 64])
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class Kernel:
         return self.lowered.writes
 
     @property
-    def work(self) -> Work:
+    def work(self) -> WorkEstimate:
         return self.lowered.work
 
     @property

@@ -36,7 +36,7 @@ from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Where, axes_of, compare, loads, substitute
 from aotc.ir.program import Buffer, Compute, Program, free_name, make_const, update
 from aotc.ir.read_boxes import interval
-from aotc.ir.simplify import linear_in, simplify
+from aotc.ir.simplify import simplify, split_linear
 from aotc.passes.compute_rule import ComputeRule
 
 Channel = tuple[int, Axis, Axis | None]  # (dimension, reduction axis, axis of the groups)
@@ -45,7 +45,7 @@ SHORTEST = 8  # a joined axis below this is not worth the copy
 
 
 @dataclass(frozen=True)
-class Window:
+class UnfoldWindow:
     """One window dimension of the input: index = ``rest`` (output axes) + ``tap``, from ``first``
     on; ``extent`` of the padded copy."""
 
@@ -56,7 +56,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Match:
+class UnfoldMatch:
     """What ``unfold`` needs of a compute: the data and the weight Load, the dimension of the data
     that holds the channels (``at``), its windows (innermost last), the channel axis, that of the
     groups (None without any) and the tap that joins the channels (None: they stay as they are)."""
@@ -68,10 +68,10 @@ class Match:
     channel: Axis
     group: Axis | None
     tap: Axis | None
-    windows: tuple[Window, ...]
+    windows: tuple[UnfoldWindow, ...]
 
 
-def match_unfold(program: Program, c: Compute) -> Match | None:
+def match_unfold(program: Program, c: Compute) -> UnfoldMatch | None:
     """The Match of a compute, or None."""
     for f in factor_pairs(c.axes, c.raxes, c.fold, c.body) if c.body.dtype == "f32" else ():
         data, guard = zero_filled(f.a)
@@ -90,7 +90,7 @@ def match_unfold(program: Program, c: Compute) -> Match | None:
         taps = [r for r in axes_of(windows[-1].index) if r in c.raxes]
         if len(taps) != 1 or channel not in weight.index or taps[0] not in weight.index:
             continue
-        parts = linear_in(windows[-1].index, taps[0])
+        parts = split_linear(windows[-1].index, taps[0])
         tap = taps[0] if parts is not None and parts[0] == Const(1) else None
         joined = _static(channel) * (1 if tap is None else _static(tap))
         few = data.buffer in program.inputs or (
@@ -98,7 +98,7 @@ def match_unfold(program: Program, c: Compute) -> Match | None:
         if _static(channel) < 2 or not few or joined < SHORTEST:
             continue
         swapped = isinstance(c.body, Binary) and c.body.a is weight
-        return Match(data, weight, swapped, at, channel, group, tap, windows)
+        return UnfoldMatch(data, weight, swapped, at, channel, group, tap, windows)
     return None
 
 
@@ -129,7 +129,7 @@ def _static(axis: Axis) -> int:
 
 
 def _windows(program: Program, c: Compute, data: Load,
-             channels: Sequence[int]) -> tuple[Window, ...]:
+             channels: Sequence[int]) -> tuple[UnfoldWindow, ...]:
     """The Windows of a Load, or () if its other dimensions (but ``channels``) are not plain axes or
     windows begin nowhere in particular."""
     out = []
@@ -142,11 +142,12 @@ def _windows(program: Program, c: Compute, data: Load,
         first = None if lo is None else simplify(lo)
         if not isinstance(first, Const) or hi is None:
             return ()
-        out.append(Window(d, i, first.value, simplify(hi - first.value + 1)))
+        out.append(UnfoldWindow(d, i, first.value, simplify(hi - first.value + 1)))
     return tuple(out)
 
 
-def _inside(program: Program, data: Load, guard: Expr | None, windows: Iterable[Window]) -> bool:
+def _inside(program: Program, data: Load, guard: Expr | None,
+            windows: Iterable[UnfoldWindow]) -> bool:
     """True if ``guard`` says no more than that the windows' indices lie inside the tensor."""
     wanted = [simplify(i) for i in _bounds(program, data, {w.dim: w.index for w in windows})]
     given = conjuncts(guard) if guard is not None else []
@@ -194,7 +195,7 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
                   consts={**program.consts, **arrays})
 
 
-def _padded_copy(program: Program, c: Compute, m: Match) -> tuple[Compute, list[Expr]]:
+def _padded_copy(program: Program, c: Compute, m: UnfoldMatch) -> tuple[Compute, list[Expr]]:
     """(the Compute that stores the input padded, channels innermost; its index in ``c``)."""
     windows = {w.dim: w for w in m.windows}
     axes: list[Axis] = []
@@ -236,7 +237,8 @@ def _guarded(cond: Expr, value: Expr) -> Expr:
     return Where(cond, value, Const(0, value.dtype))
 
 
-def _weights(program: Program, c: Compute, m: Match, tap: Axis, joined: Axis) -> tuple[Array, Load]:
+def _weights(program: Program, c: Compute, m: UnfoldMatch, tap: Axis,
+             joined: Axis) -> tuple[Array, Load]:
     """(array, Load) of the weights with tap and channel joined to the last dimension."""
     index = m.weight.index
     rest = [i for i in index if i not in (tap, m.channel)]

@@ -86,7 +86,7 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
     order += [d for d in range(array.ndim) if d not in order]
     turned = array.transpose(order)
     g = Grouping(parameters["bits"], parameters["size"], _PLANES)
-    packed = rounded(g, np.ascontiguousarray(turned.reshape(len(turned), -1)))
+    packed = round_weights(g, np.ascontiguousarray(turned.reshape(len(turned), -1)))
     value: Expr
     if parameters["stored"] == "f32":
         near = weights_of(g, packed, len(turned)).reshape(turned.shape)
@@ -128,7 +128,7 @@ def _one_axis(program: Program, c: Compute, f: Factors) -> tuple[Program, Comput
     return replace(program, steps=steps, buffers={**program.buffers, c.out: buffer}), new, lane
 
 
-def rounded(g: Grouping, matrix: Array) -> Array:
+def round_weights(g: Grouping, matrix: Array) -> Array:
     """u8[groups, rows, N]: finite weights f32[K, N] in groups."""
     depth, n = matrix.shape
     step = max(1, _COLUMNS // max(1, depth))
@@ -163,5 +163,5 @@ def _rounded_columns(g: Grouping, matrix: Array) -> Array:
     return group_bytes(g, best[0].reshape(-1, n).astype(np.int8), best[1][:, 0])
 
 
-__all__ = ["RULE", "SIZES", "candidates", "faults_of", "match_weights", "rewrite", "rounded",
+__all__ = ["RULE", "SIZES", "candidates", "faults_of", "match_weights", "rewrite", "round_weights",
            "sum_axis"]

@@ -31,7 +31,7 @@ STORED = (BF16, "f32")  # what the rounded operands are stored as
 
 
 @dataclass(frozen=True)
-class Product:
+class SumOfProducts:
     """A sum of products: its factors, the Load of its rows, the condition under which they exist
     (outside it they are zero; None: everywhere), the Load of its weights, or of the columns that
     another compute makes (``computed``)."""
@@ -43,7 +43,7 @@ class Product:
     computed: bool = False
 
 
-def match_product(program: Program, c: Compute) -> Product | None:
+def match_product(program: Program, c: Compute) -> SumOfProducts | None:
     """The Product of a compute whose operands may be narrowed, or None.  Of one with constant
     weights those are its columns, of two computed tensors the one whose axis comes later in the
     result."""
@@ -59,9 +59,9 @@ def match_product(program: Program, c: Compute) -> Product | None:
             continue
         weights = program.consts.get(f.b.buffer)
         if weights is not None and is_whole(f, f.b, weights.shape):
-            return Product(f, rows, guard, f.b)
+            return SumOfProducts(f, rows, guard, f.b)
         if weights is None and are_columns(f, f.b):
-            found.append(Product(f, rows, guard, f.b, True))
+            found.append(SumOfProducts(f, rows, guard, f.b, True))
     return max(found, key=lambda m: c.axes.index(m.factors.n[0]), default=None)
 
 
@@ -156,5 +156,5 @@ def _rounded_copy(program: Program, load: Load, stored: str) -> tuple[Program, L
     return replace(program, steps=tuple(steps), buffers=buffers), Load(name, load.index, stored)
 
 
-__all__ = ["RULE", "Product", "are_columns", "candidates", "faults_of", "is_whole",
+__all__ = ["RULE", "SumOfProducts", "are_columns", "candidates", "faults_of", "is_whole",
            "match_product", "rewrite"]

@@ -14,7 +14,7 @@ from aotc.passes.precision import group_weights, half_columns, integer_rows, nar
 
 
 @dataclass(frozen=True)
-class Rounding:
+class RoundingRule:
     """rule: of the rewrites; said: what they say of the precision itself; error: of an output's
     range, where no budget is declared."""
 
@@ -26,17 +26,17 @@ class Rounding:
 # bf16 keeps 4e-3 of an operand's magnitude; measured: below 7e-3 of the range for seven models; a
 # ResNet-50 with random weights goes beyond.  Weights of f16 are rounded to 5e-4 of their magnitude;
 # measured: below 7e-4.  Weights in groups are rounded to 1/254 and 1/15 of their group's range.
-ROUNDINGS: Mapping[str, Rounding] = {
-    BF16: Rounding(narrow_operands.RULE, {"dtype": BF16}, 5e-2),
-    HALF: Rounding(half_columns.RULE, {}, 1e-2),
-    "int8w": Rounding(group_weights.RULE, {"bits": WEIGHT_BITS["int8w"]}, 5e-2),
-    "int4w": Rounding(group_weights.RULE, {"bits": WEIGHT_BITS["int4w"]}, 0.3),
+ROUNDINGS: Mapping[str, RoundingRule] = {
+    BF16: RoundingRule(narrow_operands.RULE, {"dtype": BF16}, 5e-2),
+    HALF: RoundingRule(half_columns.RULE, {}, 1e-2),
+    "int8w": RoundingRule(group_weights.RULE, {"bits": WEIGHT_BITS["int8w"]}, 5e-2),
+    "int4w": RoundingRule(group_weights.RULE, {"bits": WEIGHT_BITS["int4w"]}, 0.3),
 }
 # rules that round operands of products, of what the rules before them have made
 ROUNDING = (*dict.fromkeys(r.rule for r in ROUNDINGS.values()), integer_rows.RULE)
 
 
-def precision_said(rule: str, parameters: Mapping[str, Any]) -> str | None:
+def rewrite_precision(rule: str, parameters: Mapping[str, Any]) -> str | None:
     """The precision that a rewrite rounds for; None if it is of another kind."""
     return next((name for name, r in ROUNDINGS.items() if r.rule == rule and all(
         parameters.get(k) == v for k, v in r.said.items())), None)
@@ -47,4 +47,4 @@ def rounding_error(precision: str) -> float:
     return max(r.error for name, r in ROUNDINGS.items() if precision in (name, MIXED))
 
 
-__all__ = ["ROUNDING", "ROUNDINGS", "Rounding", "precision_said", "rounding_error"]
+__all__ = ["ROUNDING", "ROUNDINGS", "RoundingRule", "rewrite_precision", "rounding_error"]

@@ -32,7 +32,7 @@ class Quantised:
     scale: Expr | None
 
 
-def dequantised(program: Program, e: Expr) -> Quantised | None:
+def match_quantised(program: Program, e: Expr) -> Quantised | None:
     """The Quantised that a factor (a Load, or one with a zero fill) is, through moves; or None."""
     guard = None
     if isinstance(e, Where) and isinstance(e.b, Const) and e.b.value == 0:
@@ -43,48 +43,48 @@ def dequantised(program: Program, e: Expr) -> Quantised | None:
                 len(step.outs) != 1):
             return None
         e = substitute(step.body, dict(zip(step.axes, e.index)))
-        found = affine(program, e)
+        found = match_affine(program, e)
         if found is not None:
             return replace(found, guard=guard)
     return None
 
 
-def affine(program: Program, e: Expr) -> Quantised | None:
+def match_affine(program: Program, e: Expr) -> Quantised | None:
     """``f32(i32(q) - zero) * scale`` or ``i32(q) - zero`` over an 8-bit Load q, as a Quantised."""
     scale = None
     if e.dtype == "f32":
         if not (isinstance(e, Binary) and e.op == "mul" and isinstance(e.a, Cast)):
             return None
-        scale, e = scalars(program, e.b), e.a.x
+        scale, e = replace_scalars(program, e.b), e.a.x
         if any(isinstance(n, (Cast, Where)) for n in walk(scale)):
             return None
     q: Expr = e
     zero: Expr = Const(0, "i32")
     if isinstance(e, Binary) and e.op == "sub" and e.dtype == "i32":
-        q, zero = e.a, scalars(program, e.b)
+        q, zero = e.a, replace_scalars(program, e.b)
     if isinstance(q, Cast) and q.dtype == "i32":
         q = q.x
     if isinstance(q, Binary) and q.op == "sub" and isinstance(q.b, Const):  # an offset tensor
-        zero, q = plus(zero, q.b.value), q.a.x if isinstance(q.a, Cast) else q.a
+        zero, q = add_number(zero, q.b.value), q.a.x if isinstance(q.a, Cast) else q.a
     if not isinstance(q, Load) or q.dtype not in ("u8", "i8") or zero.dtype != "i32":
         return None
     return Quantised(q, None, zero, scale)
 
 
-def plus(zero: Expr, more: int) -> Expr:
+def add_number(zero: Expr, more: int) -> Expr:
     """A zero point plus a number."""
     if isinstance(zero, Const):
         return Const(zero.value + more, "i32")
     return zero + Const(more, "i32")
 
 
-def two_computed(program: Program, c: Compute) -> tuple[Quantised, Quantised] | None:
+def match_two_computed(program: Program, c: Compute) -> tuple[Quantised, Quantised] | None:
     """(rows, columns) of a sum of products of two quantised tensors, neither constant, along one
     axis; columns are the factor whose own axis comes later in the result.  None if it is none."""
     if c.fold != "sum" or len(c.outs) != 1 or not (
             isinstance(c.body, Binary) and c.body.op == "mul"):
         return None
-    read = [dequantised(program, e) for e in (c.body.a, c.body.b)]
+    read = [match_quantised(program, e) for e in (c.body.a, c.body.b)]
     both = [replace(q, load=_behind_moves(program, q.load)) for q in read if q is not None]
     if len(both) < 2 or (both[0].scale is None) != (both[1].scale is None) or any(
             q.load.buffer in program.consts for q in both):
@@ -112,7 +112,7 @@ def _behind_moves(program: Program, load: Load) -> Load:
     return load
 
 
-def scalars(program: Program, e: Expr) -> Expr:
+def replace_scalars(program: Program, e: Expr) -> Expr:
     """``e`` with loads of constants that have one value only replaced by it, casts of such
     carried out."""
     def visit(n: Expr) -> Expr | None:
@@ -136,7 +136,7 @@ def difference(q: Quantised) -> Expr:
     return e
 
 
-def saturated(e: Expr) -> Expr | None:
+def match_saturation(e: Expr) -> Expr | None:
     """The float that an 8-bit expression clamps to its type's range; None for others."""
     if not isinstance(e, Cast) or e.dtype not in RANGE:
         return None
@@ -147,11 +147,11 @@ def saturated(e: Expr) -> Expr | None:
     return None
 
 
-def saturating(dtype: str, e: Expr) -> Expr:
+def saturate_float(dtype: str, e: Expr) -> Expr:
     """A float as the 8-bit number that is nearest to it in the type's range, cut off."""
     low, high = (Const(v, "f32") for v in RANGE[dtype])
     return Cast(dtype, Binary("min", Binary("max", e, low), high))
 
 
-__all__ = ["RANGE", "Quantised", "affine", "dequantised", "difference", "plus",
-           "saturated", "saturating", "scalars", "two_computed"]
+__all__ = ["RANGE", "Quantised", "match_affine", "match_quantised", "difference", "add_number",
+           "match_saturation", "saturate_float", "replace_scalars", "match_two_computed"]

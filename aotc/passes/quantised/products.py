@@ -52,13 +52,13 @@ from aotc.oracle.evaluate import eval_compute
 from aotc.passes.quantised.factors import (
     RANGE,
     Quantised,
-    dequantised,
+    add_number,
     difference,
-    plus,
-    two_computed,
+    match_quantised,
+    match_two_computed,
 )
 from aotc.passes.quantised.stored_bytes import stored_bytes
-from aotc.passes.regions import renamed_inputs
+from aotc.passes.regions import rename_inputs
 
 EXACT = 1 << 24  # up to here f32 holds every integer
 _HALF = 128  # what u8 is larger than i8
@@ -73,7 +73,7 @@ def integer_products(program: Program, rows: bool = True) -> Program:
     are."""
     program = _with_moved_weights(program)
     pairs = [m for s in program.steps if isinstance(s, Compute)
-             and (m := two_computed(program, s)) is not None] if rows else []
+             and (m := match_two_computed(program, s)) is not None] if rows else []
     program = stored_bytes(program, {w.load.buffer for _, w in pairs} | {
         x.load.buffer for x, _ in pairs if x.load.dtype == "i8"})
     work = _Work(program, rows)
@@ -89,7 +89,7 @@ def _with_moved_weights(program: Program) -> Program:
     steps: list[Step] = []
     for step in program.steps:
         if isinstance(step, (Loop, Branch)):
-            steps.append(renamed_inputs(step, {}, moved) if moved else step)
+            steps.append(rename_inputs(step, {}, moved) if moved else step)
         elif isinstance(step, Compute) and _moves_bytes(step, consts) and not (
                 set(program.outputs) & set(step.outs)):
             value = eval_compute(step, None, consts.__getitem__, {})
@@ -124,7 +124,7 @@ class _Work:
         if c.fold != "sum" or len(c.outs) != 1 or not (
                 isinstance(c.body, Binary) and c.body.op == "mul"):
             return [c]
-        one, two = (dequantised(self.program, e) for e in (c.body.a, c.body.b))
+        one, two = (match_quantised(self.program, e) for e in (c.body.a, c.body.b))
         if one is None or two is None or (one.scale is None) != (two.scale is None):
             return [c]
         constant = [f.load.buffer in self.consts for f in (one, two)]
@@ -133,7 +133,7 @@ class _Work:
         if constant[0] != constant[1]:
             split = made.by_weights(x, w)
         else:
-            found = two_computed(self.program, c) if self.rows else None
+            found = match_two_computed(self.program, c) if self.rows else None
             split = made.of_two(*found) if found is not None else None
         return split or made.floats(x, w) or [c]
 
@@ -182,7 +182,7 @@ class _Product:
         if w.load.dtype == "u8":  # not made here, so that it could not be stored as i8
             signed = self.mapped("signed", w, lambda q: Cast(
                 "i8", Cast("f32", q.load) - Const(float(_HALF), "f32")))
-            w = replace(w, load=signed, zero=plus(w.zero, -_HALF))
+            w = replace(w, load=signed, zero=add_number(w.zero, -_HALF))
         return self.split(Binary("mul", _padded(x), Cast("i32", w.load)), x, w)
 
     def signed_weights(self, w: Quantised) -> Quantised:
@@ -193,7 +193,7 @@ class _Product:
         if name not in consts:
             values = (consts[w.load.buffer].astype(np.int16) - _HALF).astype(np.int8)
             consts[name], self.work.buffers[name] = values, make_const(name, values)
-        return replace(w, load=Load(name, w.load.index, "i8"), zero=plus(w.zero, -_HALF))
+        return replace(w, load=Load(name, w.load.index, "i8"), zero=add_number(w.zero, -_HALF))
 
     def split(self, body: Binary, x: Quantised, w: Quantised) -> list[Compute]:
         """Integer sum, corrections, and the map that scales."""

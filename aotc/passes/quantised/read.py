@@ -5,7 +5,7 @@ from dataclasses import replace
 from aotc.ir.category import factor_pairs
 from aotc.ir.expr import Cast, Const, Expr, Load, Where, rewrite, substitute
 from aotc.ir.program import Buffer, Compute, Program, Step, free_name, update
-from aotc.passes.quantised.factors import RANGE, affine, difference
+from aotc.passes.quantised.factors import RANGE, difference, match_affine
 
 
 def inline_dequantised(program: Program) -> Program:
@@ -26,7 +26,7 @@ def inline_dequantised(program: Program) -> Program:
                 return None
             step = replace(step, body=rewrite(step.body, visit))
         steps += _largest(step, buffers)
-        found = affine(program, step.body) if step.fold == "none" else None
+        found = match_affine(program, step.body) if step.fold == "none" else None
         if found is not None and found.scale is not None and len(step.outs) == 1 and (
                 step.out not in program.results):
             ready[step.out] = replace(step, body=difference(found) * found.scale)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Unary, rewrite
 from aotc.ir.program import Compute, Program, update
 from aotc.passes.inline import is_move
-from aotc.passes.quantised.factors import RANGE, saturated, saturating, scalars
+from aotc.passes.quantised.factors import RANGE, match_saturation, replace_scalars, saturate_float
 
 _SHIFT = {"u8": 128, "i8": -128}  # what the other type's numbers are stored plus
 
@@ -46,7 +46,7 @@ def stored_bytes(program: Program, signed: Collection[str]) -> Program:
         body = rewrite(s.body, visit)
         inner = _rounded(body) if s.out in made else None
         if inner is not None:
-            body = saturating(made[s.out], _moved(program, inner, _SHIFT[made[s.out]]))
+            body = saturate_float(made[s.out], _moved(program, inner, _SHIFT[made[s.out]]))
         return replace(s, body=body) if body != s.body else s
 
     buffers = {n: replace(b, dtype=made.get(n, b.dtype)) for n, b in program.buffers.items()}
@@ -62,7 +62,7 @@ def _is_offset(e: Binary, made: Collection[str]) -> bool:
 def _rounded(e: Expr) -> Expr | None:
     """The rounded float, with a zero point or without, that an 8-bit expression clamps to its
     type's range; None for others: what is cut off instead is no other number 128 further on."""
-    inner = saturated(e)
+    inner = match_saturation(e)
     whole = inner.a if isinstance(inner, Binary) and inner.op == "add" else inner
     return inner if isinstance(whole, Unary) and whole.op == "round" else None
 
@@ -72,7 +72,7 @@ def _moved(program: Program, e: Expr, by: int) -> Expr:
     shift = Const(float(by), "f32")
     if not isinstance(e, Binary) or e.op != "add" or not isinstance(e.a, Unary):
         return Binary("add", e, shift)
-    zero = scalars(program, e.b)
+    zero = replace_scalars(program, e.b)
     zero = Const(zero.value + shift.value, "f32") if isinstance(zero, Const) else zero + shift
     return e.a if zero == Const(0.0, "f32") else Binary("add", e.a, zero)
 

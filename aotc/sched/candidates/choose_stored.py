@@ -17,7 +17,7 @@ from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import REGISTER, Group
 from aotc.passes.precision.store_halves import WIDE, candidates, store_rewrite
 from aotc.passes.rewrites import apply_rewrites
-from aotc.passes.winograd import staged
+from aotc.passes.winograd import stages_of_forms
 from aotc.sched.judge.judge import Judge
 from aotc.sched.model.stages import inherit
 from aotc.target.base import Target
@@ -54,7 +54,7 @@ def _stored(program: Program, groups: Sequence[Group],
             owner: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """{tensor that may be stored as f16: names of the groups that make and read it}, but those with
     stages of Winograd forms, and what its own kernel reads again and again."""
-    forms = {owner[stage] for stage in staged(program)}
+    forms = {owner[stage] for stage in stages_of_forms(program)}
     outputs = {b for g in groups for b in g.outputs}
     found = {}
     for b in candidates(program):

@@ -21,7 +21,7 @@ from aotc.ir.category import category, factor_pairs
 from aotc.ir.expr import Axis, Const, Expr, Load, axes_of
 from aotc.ir.layout import Layout
 from aotc.ir.program import Compute, Program, Rewrite, Step
-from aotc.ir.simplify import linear_in
+from aotc.ir.simplify import split_linear
 from aotc.passes.layout_rule import layout_rewrite
 from aotc.sched.choose.layout_choices import blocked, channels_last
 from aotc.sched.judge.neighbourhood import Neighbourhoods
@@ -150,7 +150,7 @@ def _in_groups(step: Compute, index: Expr) -> bool:
     own, taps = axes_of(index) & set(step.axes), axes_of(index) & set(step.raxes)
     if len(own) != 1 or len(taps) != 1:
         return False
-    parts, size = linear_in(index, next(iter(own))), next(iter(taps)).extent
+    parts, size = split_linear(index, next(iter(own))), next(iter(taps)).extent
     return parts is not None and parts[0] == size != Const(1)
 
 

@@ -16,7 +16,7 @@ from aotc.ir.simplify import upper
 from aotc.passes.digits import static_extent
 from aotc.passes.images.unfold import CHANNELS
 from aotc.passes.rewrites import apply_rewrites
-from aotc.passes.winograd import TILES, Convolution, Window, find_convolution, legal_tiles
+from aotc.passes.winograd import TILES, Convolution, SlidingAxis, find_convolution, legal_tiles
 from aotc.sched.choose.precision import choose_precision
 from aotc.sched.cost.product_rows import pick_row
 from aotc.sched.cost.winograd_errors import ERRORS
@@ -222,7 +222,7 @@ def form_shares(program: Program, target: Target,
     return {r[1]: near.asked(r[1], (r,)).seconds / near.asked(r[1]).seconds for r in rewrites}
 
 
-def exact_enough(conv: Convolution, windows: Sequence[Window], m: int) -> bool:
+def exact_enough(conv: Convolution, windows: Sequence[SlidingAxis], m: int) -> bool:
     """True if the form's rounding errors are within the budget, by the table of errors."""
     sizes = {static_extent(w.tap) for w in windows}
     table = ERRORS.get((m, min(sizes), len(windows))) if len(sizes) == 1 else None
@@ -238,14 +238,15 @@ def _summed(conv: Convolution) -> int:
     return estimate_volume(r.extent for r in conv.compute.raxes)
 
 
-def _rows(conv: Convolution, windows: Sequence[Window], m: int) -> int:
+def _rows(conv: Convolution, windows: Sequence[SlidingAxis], m: int) -> int:
     """Rows of a form's products: its tiles, and points along the axes that no window slides on."""
     sliding = {w.out for w in windows}
     return prod(-(-estimate(w.out.extent) // m) for w in windows) * estimate_volume(
         a.extent for a in conv.compute.axes if a not in sliding and a != conv.columns)
 
 
-def _least_scratch(target: Target, conv: Convolution, windows: Sequence[Window], m: int) -> int:
+def _least_scratch(target: Target, conv: Convolution, windows: Sequence[SlidingAxis],
+                   m: int) -> int:
     """Bytes of the transformed input and the products of a form's smallest work item: one row of
     tiles as long as it may become, one panel of columns."""
     points = prod(m + static_extent(w.tap) - 1 for w in windows)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import is_unit, layout_from_json, offset_of, stride, volume
-from aotc.ir.category import Axes, endless, zero_filled
+from aotc.ir.category import Axes, is_endless, zero_filled
 from aotc.ir.expr import Axis, Const, Expr, Load, Shape, axes_of
 from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.program import LibCall, Program
 from aotc.ir.schedule import APART, ITEM_FIELDS, SCRATCH, SHARED, Group, Schedule
-from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.simplify import are_equal, simplify, upper
 from aotc.ir.stage_choice import REUSE, StageChoice
 from aotc.sched.accelerator.kernels import copy_faults, unit_faults
 from aotc.sched.check.choices import choices_of, value_faults
@@ -163,9 +163,9 @@ def _stored(g: Group, s: Stage, box: Box, tile: Tile) -> list[str]:
     for a in s.axes:
         lo, last = box[a]
         # an anchor of fewer points than the stage has, such as a piece of it, leaves some out
-        mine = next((t for t, (x, y) in left.items() if same(lo, x) and same(last, y)
-                     and same(t.extent, a.extent)), None)
-        whole = same(lo, Const(0)) and same(last, simplify(a.extent - 1))
+        mine = next((t for t, (x, y) in left.items() if are_equal(lo, x) and are_equal(last, y)
+                     and are_equal(t.extent, a.extent)), None)
+        whole = are_equal(lo, Const(0)) and are_equal(last, simplify(a.extent - 1))
         if mine is not None:
             del left[mine]
         elif not whole:
@@ -289,7 +289,7 @@ def _contraction(program: Program, schedule: Schedule, g: Group, s: Stage, box: 
         if step is None or guard is not None and (k in axes_of(guard) or step != Const(1)):
             faults.append(f"{where}: a 'rows' needs a plain load with one stride along {k.name}, "
                           "of one element where there is padding; use 'packed'")
-        elif endless(guard, k) and row.shared is None:
+        elif is_endless(guard, k) and row.shared is None:
             faults.append(f"{where}: a 'rows' with padding needs an upper bound of {k.name}, for "
                           "so many zeros are read; give its dimension one, or use 'packed'")
     elif choice.a != "packed":

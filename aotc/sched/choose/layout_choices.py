@@ -13,7 +13,7 @@ from aotc.ir.expr import Const, Expr, Load, Shape, axes_of
 from aotc.ir.layout import Layout, Movement, Pad, Reorder, Split, unfold_for_tile
 from aotc.ir.program import Compute, Program
 from aotc.ir.read_boxes import interval
-from aotc.ir.simplify import linear_in, simplify
+from aotc.ir.simplify import simplify, split_linear
 from aotc.sched.model.elementwise import elementwise_class
 from aotc.target.base import Target
 
@@ -128,7 +128,7 @@ def _window(step: Compute, index: Expr, dim: int, extent: Expr) -> Sliding | Non
     if len(own) != 1 or not axes_of(index) & set(step.raxes) or not isinstance(extent, Const):
         return None
     axis = next(iter(own))
-    parts = linear_in(simplify(index), axis)
+    parts = split_linear(simplify(index), axis)
     if parts is None or not isinstance(axis.extent, Const) or not isinstance(parts[0], Const):
         return None
     lo, hi = interval(parts[1], {})

@@ -10,7 +10,7 @@ from aotc.ir.category import (
     PRODUCTS,
     Factors,
     dot_dtypes,
-    endless,
+    is_endless,
     zero_filled,
 )
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of, loads
@@ -287,7 +287,7 @@ def _contraction_choice(c: Settled, f: Factors, lane: Axis) -> StageChoice:
     terms = estimate(k.extent) if a_mode == "rows" else estimate_volume(r.extent for r in f.k)
     row = pick_row(c.target, m, estimate(lane.extent), k=terms,
                    exact=exact_dtypes(c.program, c.target, f))
-    if endless(guard, k) and row.shared is None:
+    if is_endless(guard, k) and row.shared is None:
         a_mode = "packed"
     b_mode = _lane_mode(c, f, lane, k, row, a_mode)
     if b_mode == "packed":  # maybe because another stage has other panels of the same weight

@@ -12,8 +12,8 @@ from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import MIXED, PRECISION
 from aotc.ir.tile_statements import dot_step
 from aotc.passes.precision import group_weights, half_columns, integer_rows, narrow_operands
-from aotc.passes.precision.rounding_table import ROUNDINGS, precision_said
-from aotc.passes.winograd import staged
+from aotc.passes.precision.rounding_table import ROUNDINGS, rewrite_precision
+from aotc.passes.winograd import stages_of_forms
 from aotc.sched.cost.row_cost import saves_packing
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.precision.levels import Level, Levels, at_level
@@ -28,7 +28,7 @@ def choose_precision(program: Program, target: Target, precision: str,
     levels: of computes that have one of their own.  Stages of Winograd forms are f32: the last
     transform would magnify the roundings.  A target without rows for a precision, or with slow
     ones, stores the rounded numbers as f32."""
-    own, exact = levels or {}, staged(program).keys()
+    own, exact = levels or {}, stages_of_forms(program).keys()
     others = {o: Level(precision) for s in program.steps for o in s.outs if o not in own}
     return tuple(r for level, only in at_level({**others, **own})
                  for r in _at(program, target, level, only - exact))
@@ -54,7 +54,7 @@ def precision_of(rewrites: Iterable[Rewrite], usual: str) -> str:
     """The precision of a Schedule by the rewrites that round operands; ``usual`` if none does,
     ``MIXED`` if they round to several, or only rows of weights that the model brought."""
     rewrites = tuple(rewrites)
-    found = {precision_said(rule, p) for rule, _, p in rewrites} - {None}
+    found = {rewrite_precision(rule, p) for rule, _, p in rewrites} - {None}
     if not found and usual == PRECISION[0] and any(
             rule == integer_rows.RULE for rule, *_ in rewrites):
         return MIXED

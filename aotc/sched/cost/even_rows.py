@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from aotc.ir.expr import Axis, Const, Expr, Load, Sym, axes_of, walk
-from aotc.oracle.eval_expr import Scope
+from aotc.oracle.eval_expr import EvalScope
 
 
 def uneven_share(rows: Sequence[Axis], taps: Sequence[Axis], at: Expr, inside: Expr | None,
@@ -26,7 +26,7 @@ def uneven_share(rows: Sequence[Axis], taps: Sequence[Axis], at: Expr, inside: E
     for a in rows[:-1]:
         lines = min(side if a is rows[-2] else 1, ranges[a][1])
         ranges[a] = (ranges[a][1] - lines) // 2, lines
-    scope = Scope(ranges | dict.fromkeys(others, (0, 1)), None, {})  # those move all rows alike
+    scope = EvalScope(ranges | dict.fromkeys(others, (0, 1)), None, {})  # those move all rows alike
     place = np.broadcast_to(scope.value(at), [n for _, n in scope.ranges.values()])
     if inside is not None:
         place = np.where(scope.value(inside), place, np.iinfo(np.int64).min // 2)

@@ -8,7 +8,7 @@ from aotc.ir.access import is_unit, offset_of, stride
 from aotc.ir.conditions import ends_from_data
 from aotc.ir.expr import Axis, Const, Load, axes_of
 from aotc.ir.numbers.narrow import SHORT
-from aotc.ir.simplify import same
+from aotc.ir.simplify import are_equal
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import Output, Stage
 from aotc.sched.rows.settled_choices import Settled, Wanted
@@ -73,7 +73,7 @@ def _flat_extent(c: Settled, s: Stage, axis: Axis) -> int:
     at = s.axes.index(axis)
     for outer in reversed(s.axes[:at]):
         steps = [(stride(x, outer), stride(x, axis)) for x in offsets]
-        if not all(a is not None and b is not None and same(a, b * n) for a, b in steps):
+        if not all(a is not None and b is not None and are_equal(a, b * n) for a, b in steps):
             break
         n *= estimate(outer.extent)
     return n

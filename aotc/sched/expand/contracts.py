@@ -17,7 +17,7 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.kernel.plan_stages import Contract
-from aotc.ir.simplify import linear_in, simplify
+from aotc.ir.simplify import simplify, split_linear
 from aotc.ir.statements import Body, Box, For, Let, Put, Range, Store
 from aotc.ir.tile_statements import (
     Pack,
@@ -138,7 +138,7 @@ def _packing(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
     """Packing of the columns of one panel, by transposed blocks where they lie along k."""
     lane, nr, value = c.n.axis, at.nr, c.b.packed
     if not c.taps and isinstance(value, Load) and stride(value.index[0], c.k.axis) == Const(1):
-        parts = linear_in(value.index[0], lane)
+        parts = split_linear(value.index[0], lane)
         if parts is not None:
             first = simplify(substitute(value.index[0], {lane: at.n0, c.k.axis: Const(0)}))
             count = simplify(minimum(at.columns_left, Const(nr)))

@@ -12,7 +12,7 @@ from aotc.ir.expr import (
     Const,
     Expr,
     Load,
-    all_of,
+    all_hold,
     axes_of,
     compare,
     minimum,
@@ -20,7 +20,7 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.kernel.plan_stages import Contract
-from aotc.ir.simplify import linear_in, simplify, upper
+from aotc.ir.simplify import simplify, split_linear, upper
 from aotc.ir.statements import Body, Box, Copy, Fill, If, Put, Range, Stmt, Store
 from aotc.ir.tile_statements import Expand, Pack, Point, dot_step, whole_steps
 from aotc.sched.expand.nests import loops
@@ -98,7 +98,7 @@ def _pack(c: Contract, at: TileLoops, depth: Expr) -> Pack | None:
     first = simplify(substitute(place, {lane: at.n0, k: Const(0)}))
     count = simplify(minimum(at.columns_left, Const(at.nr)))
     for fast, slow in ((k, lane), (lane, k)):
-        parts = linear_in(place, slow)
+        parts = split_linear(place, slow)
         if parts is not None and stride(place, fast) == Const(1):
             return Pack(c.b.buffer, value.buffer, first, parts[0], count, depth, at.nr,
                         c.micro.dtypes.b, fast == lane)
@@ -143,7 +143,7 @@ def _copied_runs(c: Contract, row: Expr, shortest: int) -> Body:
     copy, _ = _run(c, row, load, inner, at)
     if guard is None:
         return loops(inner[:at], (copy,))
-    inside = all_of(dict.fromkeys(x for e in ends for x in conjuncts(
+    inside = all_hold(dict.fromkeys(x for e in ends for x in conjuncts(
         simplify(substitute(guard, e)))))
     assert inside is not None  # a guard has a condition at least
     cut = max((d + 1 for d, r in enumerate(inner) if r.axis in axes_of(guard)), default=0)

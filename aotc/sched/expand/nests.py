@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import prod
 
 from aotc.ir.access import affine_stride, is_woven, stride
-from aotc.ir.contents import substituted
+from aotc.ir.contents import substitute_axes
 from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Var, substitute
 from aotc.ir.kernel.plan_stages import Contract, Nest
@@ -123,7 +123,7 @@ def ends_bound(nest: Nest, expansion: Expansion) -> tuple[Nest, Body]:
         return nest, ()
     own = [Axis(expansion.fresh("bound"), v.extent) for v, _ in nest.ends]
     names: dict[Expr, Expr] = {v: new for (v, _), new in zip(nest.ends, own)}
-    return (replace(nest, reduce=substituted(nest.reduce, names), ends=()),
+    return (replace(nest, reduce=substitute_axes(nest.reduce, names), ends=()),
             tuple(Let(new, e) for (_, e), new in zip(nest.ends, own)))
 
 

@@ -27,7 +27,7 @@ from aotc.ir.expr import (
     substitute,
 )
 from aotc.ir.kernel.plan_stages import Contract
-from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.simplify import are_equal, simplify, upper
 from aotc.ir.statements import OWN, Body, Box, For, If, Let, Prefetch, Stmt
 from aotc.ir.tile_statements import Point
 from aotc.sched.expand.expansion import Expansion
@@ -104,7 +104,7 @@ def _stream(c: Contract, at: TileLoops, expansion: Expansion, plain: bool) -> Bo
     reach = i if by == line else Const(0)
     body = (*binds, *(Prefetch(c.a.buffer, simplify(later + reach + j)) for j in parts))
     loop = For(i, Const(0), i.extent, body, step=by, note=f"{tiles} tiles later")
-    if same(c.n.lo, Const(0)) and same(c.n.hi, c.n.axis.extent) and (
+    if are_equal(c.n.lo, Const(0)) and are_equal(c.n.hi, c.n.axis.extent) and (
             upper(c.n.axis.extent) or 1 << 24) <= c.micro.nr:
         return (loop,)
     return (If(Binary("eq", at.n0, c.n.lo), (loop,)),)
@@ -186,7 +186,7 @@ def _around(c: Contract) -> tuple[Expr | None, Expr | None]:
         return None, None
     w, *others = reversed(c.outer)
     goes_on: Expr = Binary("lt", w.axis + 1, w.hi)
-    if others and w.lo == Const(0) and same(w.hi, w.axis.extent) and same(
+    if others and w.lo == Const(0) and are_equal(w.hi, w.axis.extent) and are_equal(
             stride(c.b.offset, others[0].axis) or Const(0), step * w.axis.extent):
         v = others[0]  # its next step begins right behind
         goes_on = Binary("or", goes_on, Binary("lt", v.axis + 1, v.hi))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from aotc.ir.contents import buffers_in, names_in, substituted
+from aotc.ir.contents import buffers_in, names_in, substitute_axes
 from aotc.ir.expr import Axis, Const, Expr, substitute
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
@@ -65,7 +65,7 @@ def pruned(body: Body) -> Body:
         if isinstance(s, Point) and s.name not in used:
             continue
         if isinstance(s, Let) and (same := _other_name(s, tuple(out))) is not None:
-            out = [*substituted(tuple(out), {s.var: same})]
+            out = [*substitute_axes(tuple(out), {s.var: same})]
             used = used - {s.var.name} | {same.name}
             continue
         if isinstance(s, RowTable):
@@ -106,7 +106,7 @@ def with_single_values(s: S, over: Iterable[Range]) -> S:
             return replace(value, lo=instead(value.lo), hi=instead(value.hi))
         if isinstance(value, tuple):
             return tuple(map(instead, value))
-        return substituted(value, new)
+        return substitute_axes(value, new)
 
     if not new:
         return s
@@ -120,7 +120,7 @@ def _turned_once(s: Stmt) -> Body | None:
             isinstance(x, Update) for x in walk_body(s.body)):  # states that nothing would read
         return None
     if isinstance(s.lo, (Const, Axis)):
-        body: Body = substituted(s.body, {s.axis: s.lo})
+        body: Body = substitute_axes(s.body, {s.axis: s.lo})
         return body
     body = _decided(s.body, {s.axis: s.lo})
     return (Let(s.axis, s.lo), *body) if s.axis.name in names_in(body) else body

@@ -6,7 +6,7 @@ from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, Where, walk
 from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.numbers.narrow import FLOAT_LANES
-from aotc.ir.simplify import same, upper
+from aotc.ir.simplify import are_equal, upper
 from aotc.sched.expand.expansion import Expansion
 
 ENDLESS = 1 << 62
@@ -35,7 +35,7 @@ def may_use_registers(c: Contract, expansion: Expansion) -> bool:
     nodes = [n for p in c.puts for n in walk(p.value)]
     return (expansion.vectors.tiles and c.acc.dtype == "f32"
             and all(p.guard is None and p.value.dtype in FLOAT_LANES
-                    and same(stride(p.offset, c.n.axis) or Const(0), Const(1)) for p in c.puts)
+                    and are_equal(stride(p.offset, c.n.axis) or Const(0), Const(1)) for p in c.puts)
             and all(_light(n, c.n.axis) for n in nodes))
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from aotc.ir.access import affine_stride, stride
 from aotc.ir.expr import Axis, Binary, Const, Expr, minimum, substitute
 from aotc.ir.kernel.plan_stages import Contract, Turned
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 from aotc.ir.statements import OWN, Body, Box, Copy, Declare, If, Put, Range, Update
 from aotc.sched.expand.tile_loops import TileLoops
 
@@ -18,7 +18,7 @@ def lies_across(c: Contract) -> bool:
         return False
     at = c.puts[0].offset
     step = stride(at, c.n.axis)
-    return step is not None and not same(step, Const(1)) and _side_by_side(c.m, at)
+    return step is not None and not are_equal(step, Const(1)) and _side_by_side(c.m, at)
 
 
 def _side_by_side(ranges: Sequence[Range], offset: Expr) -> bool:
@@ -27,7 +27,7 @@ def _side_by_side(ranges: Sequence[Range], offset: Expr) -> bool:
     for r in reversed(ranges):
         count = simplify(r.hi - r.lo)
         found = stride(offset, r.axis)
-        if count != Const(1) and (found is None or not same(found, step)):
+        if count != Const(1) and (found is None or not are_equal(found, step)):
             return False
         step = simplify(step * count)
     return True

@@ -15,8 +15,8 @@ from aotc.ir.expr import Expr, Load, rewrite, show
 from aotc.ir.layout import Layout
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import REGISTER, Group, Schedule
-from aotc.passes.winograd import staged
-from aotc.sched.accelerator.kernels import fitted_tile, with_in_place
+from aotc.passes.winograd import stages_of_forms
+from aotc.sched.accelerator.kernels import add_in_place, fitted_tile
 from aotc.sched.choose.connect import connect
 from aotc.sched.choose.gensor import Budget, Construction, Space, construct, grown
 from aotc.sched.choose.loops import choose_loops
@@ -81,7 +81,7 @@ class Judge:
                        for b, layout in self.layouts.items()}
         # stages of rewritten computes have a kernel of their own, whose tiles others choose, and
         # so have library calls
-        self.own = staged(program).keys() | {
+        self.own = stages_of_forms(program).keys() | {
             s.outs[0] for s in program.steps if not isinstance(s, Compute)}
         self.known: dict[int, Verdict] = {}
         self.refused: set[tuple[int, int, Hashable]] = set()  # merges that are not legal
@@ -144,7 +144,7 @@ class Judge:
         space = Space(model, machine, machine.depth, fixed=fixed, strict=False, free=self.free)
         outer = [grown(space, i, item, model.extents) for i in range(space.depth - 1)]
         cost = decided_cost(model, stages, group, self.target, self.free, outer=outer)
-        cost = with_in_place(cost, model, machine, item, group)
+        cost = add_in_place(cost, model, machine, item, group)
         return replace(cost, seconds=cost.seconds + written_seconds(
             self.program, self.target, saying(group, given),
             {b: x.to_json() for b, x in layouts.items()}))

@@ -4,7 +4,15 @@ that is chosen by, and what it is added to."""
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from aotc.ir.kernel.plan_kernels import About, Block, LoweredKernel, Size, Steps, Work, most
+from aotc.ir.kernel.plan_kernels import (
+    About,
+    Block,
+    LoweredKernel,
+    Size,
+    Steps,
+    WorkEstimate,
+    largest_size,
+)
 from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule
@@ -87,8 +95,8 @@ def staged(program: Program, schedule: Schedule, target: Target, group: Group) -
     kernel = LoweredKernel(
         "", About(_title(program, group), origin, tuple(found.says)), tile.count, let,
         tuple(ctx.scratch), tuple(found.stages), reads, writes,
-        Work(group_flops(stages), group_bytes(program, schedule, stages, reads, writes),
-             plain_part(stages, group.rows, target)),
+        WorkEstimate(group_flops(stages), group_bytes(program, schedule, stages, reads, writes),
+                     plain_part(stages, group.rows, target)),
         steps, Block(group.threads) if group.threads else None)
     kernel = copies.told(kernel, at, found.starts)
     return Staged(with_ends(kernel) if kernel.threads else kernel, tuple(found.owners),
@@ -130,7 +138,7 @@ def _in_order(at: Opened) -> _Lowered:
         out.add(_on_row(ctx, s, row, box), s.name)
         out.says[first:first + 1] = [lines[s.name]]
         out.packed += [(len(ctx.scratch), ctx.slab)] * (len(out.stages) - len(out.packed))
-        out.end = most([out.end, ctx.slab])
+        out.end = largest_size([out.end, ctx.slab])
     return out
 
 

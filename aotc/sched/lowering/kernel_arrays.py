@@ -12,9 +12,9 @@ from aotc.ir.simplify import proves, simplify, upper
 from aotc.ir.statements import TILE, Body, Box, For, If, Let, Prefetch, Put, Range, Stmt
 from aotc.ir.tile_statements import Expand, Pack, Point, RowTable, Tile, Vector
 from aotc.oracle.points import How
-from aotc.oracle.prove import Scope, never_negative
+from aotc.oracle.prove import ProofScope, is_never_negative
 
-_Place = tuple[Expr | None, Scope, Facts]  # offset (None: the buffer is taken as a row), where
+_Place = tuple[Expr | None, ProofScope, Facts]  # offset (None: the buffer is taken as a row), where
 
 
 def with_arrays(kernel: Kernel, forms: Mapping[str, ArrayForm]) -> Kernel:
@@ -27,7 +27,7 @@ def with_arrays(kernel: Kernel, forms: Mapping[str, ArrayForm]) -> Kernel:
     known = {**{b: forms[b] for b in (*kernel.reads, *kernel.writes) if b in forms}, **own}
     known = {b: form for b, form in known.items() if any(form.arrays(b))}
     used: dict[str, dict[_Place, None]] = {b: {} for b in known}
-    tiles = Scope({TILE: ("range", Const(0), simplify(kernel.tiles - 1))})
+    tiles = ProofScope({TILE: ("range", Const(0), simplify(kernel.tiles - 1))})
     for buffer, place in _places(kernel.body, tiles, ()):
         if buffer in used:
             used[buffer][place] = None
@@ -38,7 +38,7 @@ def with_arrays(kernel: Kernel, forms: Mapping[str, ArrayForm]) -> Kernel:
     return replace(kernel, arrays=tuple(a for a in found if a is not None))
 
 
-def has_indices(array: ArrayOf, offset: Expr | None, scope: Scope, facts: Facts,
+def has_indices(array: ArrayOf, offset: Expr | None, scope: ProofScope, facts: Facts,
                  proved: dict[object, bool]) -> bool:
     """True if the indices of a place are proved to lie in their extents.  proved: the answers of
     one kernel's proofs, which many places and arrays ask for."""
@@ -55,7 +55,7 @@ def has_indices(array: ArrayOf, offset: Expr | None, scope: Scope, facts: Facts,
     return True
 
 
-def _runs_past(e: Expr, n: int, scope: Scope, facts: Facts) -> bool:
+def _runs_past(e: Expr, n: int, scope: ProofScope, facts: Facts) -> bool:
     """True for the axis of a loop whose end may be twice ``n``, as far as single bounds tell, and
     of which no fact knows: it counts through several dimensions, and a proof that it does not would
     be long and in vain."""
@@ -64,16 +64,16 @@ def _runs_past(e: Expr, n: int, scope: Scope, facts: Facts) -> bool:
     return last is None or last >= 2 * n
 
 
-def _in_scope(gap: Expr, scope: Scope, facts: Facts, proved: dict[object, bool]) -> bool:
-    """``never_negative``, asked once for all places whose names are bound alike."""
+def _in_scope(gap: Expr, scope: ProofScope, facts: Facts, proved: dict[object, bool]) -> bool:
+    """``is_never_negative``, asked once for all places whose names are bound alike."""
     names = scope.about(gap, *facts)
     key = gap, tuple(names.items()), facts
     if key not in proved:
-        proved[key] = never_negative(gap, Scope(names), facts)
+        proved[key] = is_never_negative(gap, ProofScope(names), facts)
     return proved[key]
 
 
-def _places(value: object, scope: Scope, facts: Facts) -> Iterator[tuple[str, _Place]]:
+def _places(value: object, scope: ProofScope, facts: Facts) -> Iterator[tuple[str, _Place]]:
     """(buffer, place) of what statements touch.  facts: index expressions that are >= 0."""
     if isinstance(value, Expr):
         for load, known in guarded_loads(value, facts):
@@ -92,7 +92,7 @@ def _places(value: object, scope: Scope, facts: Facts) -> Iterator[tuple[str, _P
         yield from _in_parts(value, _inside(value, scope), facts)
 
 
-def _in_order(body: Body, scope: Scope, facts: Facts) -> Iterator[tuple[str, _Place]]:
+def _in_order(body: Body, scope: ProofScope, facts: Facts) -> Iterator[tuple[str, _Place]]:
     """Of statements, of which names are known to those behind them."""
     for s in body:
         yield from _places(s, scope, facts)
@@ -102,7 +102,7 @@ def _in_order(body: Body, scope: Scope, facts: Facts) -> Iterator[tuple[str, _Pl
             scope = scope.inside(_ranges(s.ranges))
 
 
-def _in_parts(value: object, scope: Scope, facts: Facts) -> Iterator[tuple[str, _Place]]:
+def _in_parts(value: object, scope: ProofScope, facts: Facts) -> Iterator[tuple[str, _Place]]:
     """Of all that a statement holds, by the conditions under which it is done."""
     if isinstance(value, If):
         yield from _places(value.cond, scope, facts)
@@ -134,7 +134,7 @@ def _touched(value: object) -> Sequence[tuple[str, Expr | None]]:
     return ()
 
 
-def _inside(value: object, scope: Scope) -> Scope:
+def _inside(value: object, scope: ProofScope) -> ProofScope:
     """What is bound inside of a statement."""
     if isinstance(value, For):
         return scope.inside(_range(value, value.step))

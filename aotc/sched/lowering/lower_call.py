@@ -4,7 +4,7 @@ many of them as the library kernel takes at a time."""
 from aotc.errors import ScheduleError
 from aotc.ir.access import volume
 from aotc.ir.expr import Axis, Const, Load, Shape, minimum
-from aotc.ir.kernel.plan_kernels import About, Block, LoweredKernel, Work
+from aotc.ir.kernel.plan_kernels import About, Block, LoweredKernel, WorkEstimate
 from aotc.ir.kernel.plan_stages import Call, Nest
 from aotc.ir.library import LIBRARY, item
 from aotc.ir.program import LibCall, Program
@@ -39,7 +39,7 @@ def lower_call(program: Program, schedule: Schedule, target: Target, group: Grou
     stage = Call(call.kernel, program.dtype(names[0]), operands, numbers)
     reads = tuple(dict.fromkeys(call.inputs))
     count = simplify((items + (row.rows - 1)) // row.rows)
-    work = Work(bytes=group_bytes(program, schedule, (), reads, call.outs))
+    work = WorkEstimate(bytes=group_bytes(program, schedule, (), reads, call.outs))
     return LoweredKernel(name, _about(program, call), count, (), (), (stage,), reads, call.outs,
                          work)
 
@@ -60,7 +60,7 @@ def _by_threads(program: Program, schedule: Schedule, target: Target, group: Gro
     put = Put(alias.present, simplify(row * room + call.numbers[1] + first + at), value)
     nest = Nest(target.rows("move")[0].name, (Range(at, Const(0), left),), (), "none", (), value,
                 (put,), "at", target.lanes)
-    work = Work(bytes=group_bytes(program, schedule, (), (added,), (added,)))
+    work = WorkEstimate(bytes=group_bytes(program, schedule, (), (added,), (added,)))
     return shared_by_threads(LoweredKernel(
         name, _about(program, call), simplify(call.numbers[0] * pieces), (), (), (nest,), (added,),
         call.outs, work, block=Block(group.threads)), target)

@@ -5,9 +5,9 @@ from dataclasses import replace
 from aotc.ir.access import affine_parts, affine_stride, flat_index, is_multiple, linearise
 from aotc.ir.category import Axes, Dtypes, Factors, zero_filled
 from aotc.ir.expr import Axis, Cast, Const, Expr, Load, Where, substitute
-from aotc.ir.kernel.plan_kernels import Size, most
+from aotc.ir.kernel.plan_kernels import Size, largest_size
 from aotc.ir.kernel.plan_stages import Contract, Operand, Slices
-from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.simplify import are_equal, simplify, upper
 from aotc.ir.statements import Put, Range
 from aotc.ir.tile_statements import MicroKernel
 from aotc.sched.accelerator.kernels import sum_elements, tap_step, unit_rows
@@ -64,7 +64,7 @@ def with_whole(ctx: Context, c: Contract) -> Contract:
 
 def one_value(r: Range) -> bool:
     """True if a range is of one value wherever it begins, so that it is never empty."""
-    return same(r.hi, r.lo + 1)
+    return are_equal(r.hi, r.lo + 1)
 
 
 def without_single(c: Contract) -> Contract:
@@ -104,7 +104,7 @@ def sliced(ctx: Context, stage: Stage, k: Axis, contract: Contract, axes: Axes =
         rows = rows * _longest(ctx, stage, r)
     columns = _longest(ctx, stage, contract.n)
     tiles = (rows + (micro.mr - 1)) // micro.mr * ((columns + (micro.nr - 1)) // micro.nr)
-    size = most([tiles * micro.mr * micro.nr])
+    size = largest_size([tiles * micro.mr * micro.nr])
     if micro.unit:  # what the tile holds: bounds of its ends say less
         size = sum_elements(ctx.group, axes, contract.n.axis, ctx.target.product_row(contract.row))
     name = ctx.add_scratch("sums", "f32", size)

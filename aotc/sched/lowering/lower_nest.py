@@ -24,9 +24,9 @@ from aotc.ir.expr import (
     with_children,
 )
 from aotc.ir.kernel.plan_stages import Bindings, Nest
-from aotc.ir.program import neutral
+from aotc.ir.program import neutral_value
 from aotc.ir.read_boxes import Ranges
-from aotc.ir.simplify import linear_in, same, simplify, upper
+from aotc.ir.simplify import are_equal, simplify, split_linear, upper
 from aotc.ir.statements import OWN, Put, Range
 from aotc.passes.digits import static_extent
 from aotc.sched.items.context import Context
@@ -137,7 +137,7 @@ def _lane_parts(ctx: Context, stage: Stage, row: NestRow, part: Pieces,
     if inside is None or axis is None:
         if left:
             assert isinstance(stage.fold, str), stage.name  # the guard is of one
-            body = Where(_all(left), body, neutral(stage.fold, body.dtype))
+            body = Where(_all(left), body, neutral_value(stage.fold, body.dtype))
         return [(row, part, body, reduce)]
     edge_body, edge_reduce, _ = _reduction_ranges(stage, "")
     edge = (ctx.target.rows("loops")[0], edge_body, edge_reduce)
@@ -245,7 +245,7 @@ def _exchanges(put: Put, lane: Axis, block: Axis) -> bool:
     found = [stride(at, a) for at in (source, put.offset) for a in (lane, block)]
     steps = [n for n in found if n is not None]
     return not loads(source) and len(steps) == 4 and (
-        same(steps[0], Const(1)) and same(steps[3], Const(1)))
+        are_equal(steps[0], Const(1)) and are_equal(steps[3], Const(1)))
 
 
 def _by_stride(ranges: Iterable[Range], puts: Sequence[Put], lane: Axis | None,
@@ -272,7 +272,7 @@ def collapse(ranges: Iterable[Range], lane: Axis | None, body: Expr, puts: tuple
     while i >= 0:
         outer, inner = ranges[i], ranges[i + 1]
         n = simplify(inner.hi)
-        if inner.lo == Const(0) and same(n, inner.axis.extent) and not (
+        if inner.lo == Const(0) and are_equal(n, inner.axis.extent) and not (
                 fixed & {outer.axis, inner.axis}):
             axis = Axis(f"{outer.axis.name}_{inner.axis.name}",
                         simplify(outer.axis.extent * n))
@@ -305,8 +305,8 @@ def _merge_expr(e: Expr, axis: Axis, outer: Axis, inner: Axis, n: Expr) -> Expr 
     if e.dtype == "i64" and not (axes_of(e) & {outer, inner}):
         return e
     if e.dtype == "i64":
-        a, b = linear_in(e, outer), linear_in(e, inner)
-        if a is None or b is None or axes_of(a[0]) & {inner} or not same(a[0], b[0] * n):
+        a, b = split_linear(e, outer), split_linear(e, inner)
+        if a is None or b is None or axes_of(a[0]) & {inner} or not are_equal(a[0], b[0] * n):
             return None
         return simplify(affine_parts(a[1], inner)[1] + b[0] * axis)
     kids = []
@@ -420,7 +420,7 @@ def _cut(cond: Expr, ranges: Collection[Axis]) -> tuple[Axis, int] | None:
     if len(found) != 1:
         return None
     axis = next(iter(found))
-    parts = linear_in(diff, axis)
+    parts = split_linear(diff, axis)
     if axis not in ranges or parts is None:
         return None
     slope, rest = parts

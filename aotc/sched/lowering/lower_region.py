@@ -13,7 +13,7 @@ from aotc.ir.dtypes import Array
 from aotc.ir.expr import Expr, maximum
 from aotc.ir.kernel.plan_kernels import LoweredKernel
 from aotc.ir.plan import Place, Plan
-from aotc.ir.plan_regions import Choice, PlanRegion, Rounds, moved
+from aotc.ir.plan_regions import Choice, PlanRegion, Rounds, move_region
 from aotc.ir.program import Branch, Loop, Region
 from aotc.ir.simplify import simplify
 from aotc.sched.model.stored_sizes import ALIGN
@@ -49,7 +49,7 @@ class Bodies:
             names = outer | self._adopted(plan, outer)
             kernels += [replace(with_buffers(k.lowered, names), name=f"{label}_{tag}{k.name[1:]}")
                         for k in plan.kernels]
-            inner += [with_buffers(moved(r, ends[-1]), names) for r in plan.regions]
+            inner += [with_buffers(move_region(r, ends[-1]), names) for r in plan.regions]
             ends.append(first + len(kernels))
         if isinstance(region, Loop):
             whole: PlanRegion = _rounds(region, ends, names)

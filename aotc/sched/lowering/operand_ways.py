@@ -9,7 +9,7 @@ from aotc.ir.access import stride
 from aotc.ir.category import zero_filled
 from aotc.ir.expr import Axis, Const, Expr, Load, walk
 from aotc.ir.kernel.plan_stages import Contract, Nest, points
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 from aotc.target.kernel_rows import ProductRow
 
 # the choices of both operands
@@ -149,7 +149,7 @@ def _wide(c: Contract, which: str, lined: Collection[str]) -> bool:
         return False
     counted = (o.offset, c.k.axis.extent) if which == "a" else (
         o.offset, o.stride, c.n.hi, c.n.lo)
-    return all(same(simplify(e % WIDE), Const(0)) for e in counted)
+    return all(are_equal(simplify(e % WIDE), Const(0)) for e in counted)
 
 
 __all__ = ["Way", "check_team", "fetch_faults", "most_together", "other_axis", "own_axis",

@@ -4,7 +4,7 @@ channel by channel): scratch for rows of them, which is stored by transposed blo
 
 from dataclasses import replace
 
-from aotc.ir.kernel.plan_kernels import LoweredKernel, most
+from aotc.ir.kernel.plan_kernels import LoweredKernel, largest_size
 from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.schedule import Group
@@ -35,7 +35,7 @@ def with_transposed_results(found: Staged, group: Group, target: Target) -> Stag
             size = s.turned.rows * s.micro.nr
             made = scratch_behind(target.machine, scratch, slab, "turned", "f32", size)
             scratch.insert(count + added, made)
-            end, added = most([end, end_of(made)]), added + 1
+            end, added = largest_size([end, end_of(made)]), added + 1
             s = replace(s, turned=replace(s.turned, scratch=made.name))
         stages.append(s)
     return replace(found, kernel=replace(kernel, scratch=tuple(scratch), stages=tuple(stages)),

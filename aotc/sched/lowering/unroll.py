@@ -17,7 +17,7 @@ from aotc.ir.expr import (
     Unary,
     Var,
     Where,
-    all_of,
+    all_hold,
     axes_of,
     compare,
     substitute,
@@ -25,7 +25,7 @@ from aotc.ir.expr import (
 )
 from aotc.ir.kernel.plan_stages import Unrolled
 from aotc.ir.schedule import Group
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 from aotc.ir.statements import Let, Put, Range
 from aotc.passes.digits import static_extent
 from aotc.sched.items.context import Context
@@ -58,7 +58,7 @@ class _Block:
     def __init__(self, group: Group, axis: Axis, size: int, lo: Expr, last: Expr) -> None:
         hi = simplify(last + 1)
         self.base: Expr
-        if same(axis.extent, Const(size)) and same(lo, Const(0)):
+        if are_equal(axis.extent, Const(size)) and are_equal(lo, Const(0)):
             self.base, self.ranges = Const(0), []
         else:
             count = simplify((axis.extent + (size - 1)) // size)
@@ -75,7 +75,7 @@ class _Block:
     def guard(self, u: int) -> Expr | None:
         """Condition under which step u exists; None if it always does."""
         conds = [simplify(compare(op, self.at(u), bound)) for op, bound in self.tests]
-        return all_of([c for c in conds if c != Const(True, "bool")])
+        return all_hold([c for c in conds if c != Const(True, "bool")])
 
 
 def _end(group: Group, axis: Axis, hi: Expr, size: int) -> Expr:
@@ -88,7 +88,7 @@ def _end(group: Group, axis: Axis, hi: Expr, size: int) -> Expr:
         if isinstance(hi, Axis) and hi.name == f"{name}_hi" and t % size == 0:
             return simplify(hi.extent - 1)
         for lo in axes_of(hi):
-            if lo.name == f"{name}_lo" and same(hi, lo + t) and t % size == 0:
+            if lo.name == f"{name}_lo" and are_equal(hi, lo + t) and t % size == 0:
                 return simplify(lo.extent + (t - 1))
     return hi
 
@@ -153,7 +153,7 @@ class _Code:
         at |= {a: b.base for a, b in self.steps.items()}
         e = simplify(substitute(self.t.data, at))
         if isinstance(e, Where):
-            cond = all_of([self.flag(c) for c in conjuncts(e.cond)])
+            cond = all_hold([self.flag(c) for c in conjuncts(e.cond)])
             assert cond is not None, e  # a condition is of one at least
             e = Where(cond, e.a, e.b)
         return self.name(linearise(e, self.ctx.place), "d")
@@ -212,7 +212,7 @@ class _Code:
         for o in self.stage.outputs:
             index = tuple(simplify(substitute(i, at)) for i in o.index)
             v = substitute(linearise(simplify(substitute(o.value, at)), place), acc)
-            self.out.append(Put(o.buffer, place(o.buffer)(index), v, all_of(conds)))
+            self.out.append(Put(o.buffer, place(o.buffer)(index), v, all_hold(conds)))
 
 
 def _row_pairs(rows: Sequence[Mapping[int, float]]) -> Iterator[tuple[int, int]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from aotc.ir.expr import Axis, Binary, Const, Expr, axes_of, compare, maximum, minimum, substitute
-from aotc.ir.simplify import linear_in, simplify
+from aotc.ir.simplify import simplify, split_linear
 from aotc.ir.statements import Range
 from aotc.sched.items.context import Context
 from aotc.sched.model.stages import Stage
@@ -83,7 +83,7 @@ def _symbolic_interior(axis: Axis, tap: Range) -> tuple[Const, Expr] | None:
         for part in _parts_of(end, op):
             if part == (Const(0) if op == "max" else tap.axis.extent):
                 continue
-            parts = linear_in(part, axis)
+            parts = split_linear(part, axis)
             if parts is None or not isinstance(parts[0], Const) or parts[0].value >= 0 or axes_of(
                     parts[1]):
                 return None

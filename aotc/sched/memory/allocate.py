@@ -14,7 +14,7 @@ from aotc.ir.expr import Axis, Const, Expr, Shape, loads, maximum
 from aotc.ir.program import Program, static_shape
 from aotc.ir.read_boxes import proves_le
 from aotc.ir.schedule import Group, Schedule, Slot
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 from aotc.sched.memory.slots import Classes, Lifetime, colour
 from aotc.sched.model.boxes import Box, Ends, stage_boxes, tile_anchor
 from aotc.sched.model.stages import Stage, group_stages
@@ -94,7 +94,7 @@ def _item_boxes(program: Program, group: Group, stages: Sequence[Stage]) -> Item
     """(boxes of the stages in one work item, the anchor's ends of the axes that are cut)."""
     anchor = next(s for s in stages if group.anchor in s.computes)
     tile = tile_anchor(anchor, group)
-    cut = [tile.box[a] for a in anchor.axes if not same(tile.box[a][0], Const(0))]
+    cut = [tile.box[a] for a in anchor.axes if not are_equal(tile.box[a][0], Const(0))]
     return stage_boxes(program, group, stages, tile)[0], cut
 
 
@@ -110,7 +110,7 @@ def _own_rows(stages: Sequence[Stage], boxes: ItemBoxes, buffer: str) -> bool:
 
 def _same_part(index: Expr, box: Box, ends: Ends) -> bool:
     return isinstance(index, Axis) and index in box and all(
-        same(x, y) for x, y in zip(box[index], ends))
+        are_equal(x, y) for x, y in zip(box[index], ends))
 
 
 def _of_the_same_part(program: Program, schedule: Schedule, stage: tuple[Stage, Sequence[Stage]],
@@ -157,11 +157,11 @@ def _overwritten(program: Program, schedule: Schedule, s: Stage, dying: Set[str]
         for b in dict.fromkeys(n.buffer for n in s.loads()):
             if b not in dying or b in later or b in in_fold or b in pairs.values():
                 continue
-            if program.dtype(b) != program.dtype(o.buffer) or not same(
+            if program.dtype(b) != program.dtype(o.buffer) or not are_equal(
                     buffer_bytes(program, schedule, b), buffer_bytes(program, schedule, o.buffer)):
                 continue
             uses = [place(b, n.index) for x in s.outputs for n in loads(x.value) if n.buffer == b]
-            if all(same(u, at) for u in uses):
+            if all(are_equal(u, at) for u in uses):
                 pairs[o.buffer] = b
                 break
     return pairs

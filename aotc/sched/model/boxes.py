@@ -27,7 +27,7 @@ from aotc.ir.kernel.plan_stages import Bindings
 from aotc.ir.program import Program
 from aotc.ir.read_boxes import extent_bound, interval
 from aotc.ir.schedule import Group
-from aotc.ir.simplify import lower, same, simplify, upper
+from aotc.ir.simplify import are_equal, lower, simplify, upper
 from aotc.ir.statements import STEP, TILE, WORKERS
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import Stage
@@ -296,7 +296,7 @@ def starts_at_multiple(group: Group, origin: Expr, n: int) -> bool:
             whole = upper(a.extent)
             first[a] = Const(0) if whole is not None and t >= whole else Axis(
                 f"{a.name}_tile", a.extent) * t
-    return same(simplify(substitute(origin, first) % n), Const(0))
+    return are_equal(simplify(substitute(origin, first) % n), Const(0))
 
 
 def _boxes_from(program: Program, group: Group, stages: Sequence[Stage], anchor: Stage,

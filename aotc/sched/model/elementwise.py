@@ -7,7 +7,7 @@ elements stops where it is; no path leads across a reduction, whose own layouts 
 from collections.abc import Mapping
 
 from aotc.ir.program import Compute, Program, Step
-from aotc.ir.simplify import same
+from aotc.ir.simplify import are_equal
 
 
 def elementwise_inputs(program: Program, step: Step) -> Mapping[str, None]:
@@ -25,8 +25,8 @@ def _elementwise_inputs(program: Program, step: Step) -> dict[str, None]:
     at: dict[str, bool] = {}
     for n in step.loads:
         plain = len(n.index) == len(step.axes) and all(
-            i == a or same(a.extent, i * 0 + 1) for i, a in zip(n.index, step.axes)) and all(
-            same(d, e) for d, e in zip(program.shape(n.buffer), program.shape(step.out)))
+            i == a or are_equal(a.extent, i * 0 + 1) for i, a in zip(n.index, step.axes)) and all(
+            are_equal(d, e) for d, e in zip(program.shape(n.buffer), program.shape(step.out)))
         at[n.buffer] = at.get(n.buffer, True) and plain
     return {b: None for b, plain in at.items() if plain}
 

@@ -30,7 +30,7 @@ from aotc.ir.indices.remap import invert_map
 from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.program import Compute, Fold, Program, Whole
 from aotc.ir.schedule import Group
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 from aotc.target.base import Target
 from aotc.target.kernel_rows import KernelRow, NestRow
 
@@ -306,7 +306,7 @@ def _without_own_loads(stage: Stage, axes: Mapping[str, Axes], group: Group,
         if not isinstance(node, Load) or node.buffer not in own:
             return None
         o = own[node.buffer]
-        if all(same(i, j) or same(a.extent, Const(1))
+        if all(are_equal(i, j) or are_equal(a.extent, Const(1))
                for i, j, a in zip(node.index, o.index, axes[o.buffer])):
             return with_own_values(o.value)
         faults.append(f"group {group.name}: {stage.name} reads {node}, which its own loops compute "
@@ -353,7 +353,7 @@ def _onto_main(value: Expr, main: Compute, acc: Var) -> Expr | None:
     """Loads of the main's output at exactly its axes become ``acc``; None if any other is left."""
     def visit(node: Expr) -> Expr | None:
         if isinstance(node, Load) and node.buffer == main.out and all(
-                same(i, a) or same(a.extent, Const(1))
+                are_equal(i, a) or are_equal(a.extent, Const(1))
                 for i, a in zip(node.index, main.axes)):
             return acc if node.dtype == acc.dtype else Cast(node.dtype, acc)
         return None
@@ -430,13 +430,13 @@ def _reached(consumer: Compute, inline: Mapping[str, Compute]) -> set[str]:
 
 def _at(axes: Axes, index: Shape) -> dict[Axis, Expr]:
     """The axes at ``index``, with 0 for an axis of extent one: its index may come from data."""
-    return {a: Const(0) if same(a.extent, Const(1)) else i for a, i in zip(axes, index)}
+    return {a: Const(0) if are_equal(a.extent, Const(1)) else i for a, i in zip(axes, index)}
 
 
 def _single_use(consumer: Compute, buffer: str, inline: Mapping[str, Compute]) -> Shape | None:
     """The one index tuple at which ``consumer`` (through inlined maps) reads ``buffer``."""
     others = {b: c for b, c in inline.items() if b != buffer}
-    single = {a: Const(0) for a in consumer.axes if same(a.extent, Const(1))}
+    single = {a: Const(0) for a in consumer.axes if are_equal(a.extent, Const(1))}
     body = simplify(substitute(expand(consumer.body, others), single))
     found = {n.index for n in loads(body) if n.buffer == buffer}
     return found.pop() if len(found) == 1 else None

@@ -7,7 +7,7 @@ from aotc.ir.dtypes import BF16, HALF
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import WEIGHT_BITS, Schedule
 from aotc.passes.precision import integer_rows, store_halves
-from aotc.passes.precision.rounding_table import ROUNDING, precision_said
+from aotc.passes.precision.rounding_table import ROUNDING, rewrite_precision
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def levels_of(rewrites: Iterable[Rewrite]) -> Levels:
     """Of the products whose operands rewrites round."""
     found: dict[str, Level] = {}
     for rule, compute, p in rewrites:
-        precision = precision_said(rule, p)
+        precision = rewrite_precision(rule, p)
         if precision is not None:
             found[compute] = Level(precision)
         elif rule == integer_rows.RULE:  # of weights that the model brought, whatever their bits

@@ -6,7 +6,7 @@ from aotc.ir.access import stride
 from aotc.ir.category import Axes
 from aotc.ir.expr import Axis, Binary, Const, Expr, Shape, substitute
 from aotc.ir.layout import Layout, Movement, Pad, Reorder, Split
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 
 
 def panel_layout(index: Shape, lane: Axis, reduction: Axes, k: Axis, nr: int,
@@ -41,11 +41,11 @@ def panel_base(offset: Callable[[Shape], Expr], index: Shape, lane: Axis, k: Axi
     step: Expr = Const(nr)
     for r in (k,) + tuple(reversed(taps)):
         s = stride(at, r)
-        if r.extent != Const(1) and (s is None or not same(s, step)):
+        if r.extent != Const(1) and (s is None or not are_equal(s, step)):
             return None
         step = simplify(step * r.extent)
     s = stride(at, inside)
-    if s is None or not same(s, Const(1)):
+    if s is None or not are_equal(s, Const(1)):
         return None
     zero = {r: Const(0) for r in taps + (k, inside)}
     at = simplify(substitute(at, zero))

@@ -10,7 +10,7 @@ from aotc.ir.expr import Axis, Expr, Load
 from aotc.ir.layout import Layout
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import Group
-from aotc.passes.layout_rule import laid_out
+from aotc.passes.layout_rule import list_laid_out
 from aotc.sched.model.stages import Stage, group_stages, target_memo
 from aotc.sched.rows.winograd_stages import transform_lanes
 from aotc.target.base import Target
@@ -27,7 +27,7 @@ class Settled:
         self.program, self.target, self.groups = program, target, groups
         self.stages = {g.name: group_stages(program, g) for g in groups}
         # stored as a rewrite says, or as the schedule does: nothing is left to choose
-        self.given = {b: Layout(()) for b in laid_out(program.rewrites)} | dict(given)
+        self.given = {b: Layout(()) for b in list_laid_out(program.rewrites)} | dict(given)
         self.layouts = dict(self.given)
         about = program.known("loops")
         if not about:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from aotc.errors import AotcError
 from aotc.ir.layout import Layout, LayoutJson
 from aotc.ir.program import Compute, Program, Rewrite
-from aotc.json_text import frozen
+from aotc.json_text import freeze_json
 from aotc.passes.images.unfold import unfold_candidates
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import TILES, find_convolution, legal_tiles
@@ -71,7 +71,7 @@ def layout_form(site: Site, target: Target, name: str) -> Form | None:
     buffer = next((b for b, n in canonical(site.piece, "").items() if n == number), None)
     if buffer is None or buffer not in site.fixed:
         return None
-    primitives = frozen(json.loads(data))
+    primitives = freeze_json(json.loads(data))
     layouts = {b: x for b, x in site.layouts.items() if b != buffer}
     return decided_form(site, target, name, "all", site.rewrites,
                         layouts | ({buffer: primitives} if primitives else {}))

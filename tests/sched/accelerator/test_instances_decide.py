@@ -11,14 +11,14 @@ from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.sched.accelerator.instances.decide_instances import decide_instances, decide_parts
 from aotc.sched.accelerator.instances.from_program import from_program
-from aotc.sched.accelerator.instances.grouping import PAPER, Rules
+from aotc.sched.accelerator.instances.grouping import PAPER, MergeRules
 from aotc.sched.accelerator.instances.instances import SubGraph
 from aotc.sched.accelerator.instances.split import SplitInfo
 from aotc.sched.accelerator.instances.steps import seconds, steps_of_plan
 from aotc.sched.accelerator.instances.tensor_graph import (
     INPUT,
-    Graph,
-    Node,
+    TensorGraph,
+    TensorNode,
     overlap,
     region,
     regions,
@@ -94,7 +94,7 @@ def test_several_runs_are_independent(graph):
     assert all(b[0] == (2, 3) for s in last.sources for b in region(many, last.name, s, box))
 
 
-@pytest.mark.parametrize("rules", [Rules(PAPER), Rules()])
+@pytest.mark.parametrize("rules", [MergeRules(PAPER), MergeRules()])
 def test_a_plan_computes_everything_in_an_order_that_works(graph, rules):
     many = batched(graph, 8)
     plan = decide_instances(many, CLUSTER, rules)
@@ -139,14 +139,15 @@ def test_the_chosen_batch_is_near_the_best_of_all(graph):
 
 def test_weights_come_once_as_long_as_there_is_room():
     shape = (8, 64, 8, 8)
-    first = Node("a", shape, 1, (image("x", shape),), 36864, 10**8, "contraction", shared=(1,))
-    graph = Graph((Node("x", shape, kind=INPUT), first,
-                   replace(first, name="b", reads=(image("a", shape),), output=True)))
+    first = TensorNode("a", shape, 1, (image("x", shape),), 36864, 10**8, "contraction",
+                       shared=(1,))
+    graph = TensorGraph((TensorNode("x", shape, kind=INPUT), first,
+                         replace(first, name="b", reads=(image("a", shape),), output=True)))
     cut = tuple(SubGraph(n, (n,), SplitInfo(1, 8, 1)) for n in "ab")
-    plan = decide_parts(graph, CLUSTER, Rules(), cut)
+    plan = decide_parts(graph, CLUSTER, MergeRules(), cut)
     assert len(plan.weights) == 16 and sum(bool(w.fetched) for w in plan.weights) == 2
     outer = replace(CLUSTER.outer[0], capacity=72000), CLUSTER.outer[1]
-    tight = decide_parts(graph, replace(CLUSTER, outer=outer), Rules(), cut)
+    tight = decide_parts(graph, replace(CLUSTER, outer=outer), MergeRules(), cut)
     assert sum(bool(w.fetched) for w in tight.weights) == 2  # not both at once: one after the other
     assert tight.ordered[0].how != "depth first"
 

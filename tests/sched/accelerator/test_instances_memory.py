@@ -4,10 +4,14 @@ import random
 
 import pytest
 
-from aotc.sched.accelerator.instances.binding import bind_instances, carried, plain
+from aotc.sched.accelerator.instances.binding import (
+    bind_instances,
+    bind_outermost_first,
+    carry_binding,
+)
 from aotc.sched.accelerator.instances.instances import instances
 from aotc.sched.accelerator.instances.moves import CONCAT, COPY, REDISTRIBUTE, moves
-from aotc.sched.accelerator.instances.spill import LARGEST, Lifetime, placed, spilled
+from aotc.sched.accelerator.instances.spill import LARGEST, Lifetime, place_outputs, spill_outputs
 from benchmarks.graphturbo_times import Task, prefetched, scheduled, serial
 from tests.helpers.instances import network, split_stages
 
@@ -16,11 +20,11 @@ from tests.helpers.instances import network, split_stages
     ((8, 64, 56, 56), (8, 1, 1, 1)), ((4, 128, 28, 28), (4, 2, 1, 1)),
     ((2, 256, 14, 14), (2, 4, 1, 1)), ((1, 512, 7, 7), (1, 8, 1, 1)), ((6, 10, 5), (2, 2, 1))])
 def test_plain_bindings(shape, bind):
-    assert plain(shape, 8) == bind
+    assert bind_outermost_first(shape, 8) == bind
 
 
 def test_dimensions_that_are_not_to_be_bound():
-    assert plain((8, 64, 56, 56), 8, (0, 1)) == (1, 1, 8, 1)
+    assert bind_outermost_first((8, 64, 56, 56), 8, (0, 1)) == (1, 1, 8, 1)
 
 
 SHAPES = {"a": (4, 128, 28, 28), "b": (2, 256, 14, 14), "c": (2, 256, 14, 14)}
@@ -32,8 +36,8 @@ CARRIES = {("b", "a"): ((0, 0), (1, 1)), ("c", "a"): ((0, 0), (2, 2), (3, 3)),
 def test_a_producer_that_its_consumers_read_in_other_parts_goes_further_out():
     found = bind_instances("abc", SHAPES, PRODUCERS, CARRIES, 8)
     assert found.bind["c"] == found.bind["b"] == (2, 4, 1, 1)
-    assert carried((2, 4, 1, 1), SHAPES["a"], CARRIES["b", "a"]) == (2, 4, 1, 1)
-    assert carried((2, 4, 1, 1), SHAPES["a"], CARRIES["c", "a"]) == (2, 1, 1, 1)
+    assert carry_binding((2, 4, 1, 1), SHAPES["a"], CARRIES["b", "a"]) == (2, 4, 1, 1)
+    assert carry_binding((2, 4, 1, 1), SHAPES["a"], CARRIES["c", "a"]) == (2, 1, 1, 1)
     assert found.scope == {"a": 1, "b": 0, "c": 0} and "b reads it in parts" in found.why["a"]
     assert found.bind["a"] == (4, 2, 1, 1)
 
@@ -54,9 +58,9 @@ def test_one_that_takes_more_cores_than_its_consumer_meant_is_checked_again():
 
 
 def test_parts_that_do_not_divide_or_must_not_be_bound_are_not_carried():
-    assert carried((4, 2), (6, 8), ((0, 0), (1, 1))) is None
-    assert carried((4, 2), (8, 8), ((0, 0), (1, 1)), (0,)) is None
-    assert carried((4, 2), (8, 8), ()) is None
+    assert carry_binding((4, 2), (6, 8), ((0, 0), (1, 1))) is None
+    assert carry_binding((4, 2), (8, 8), ((0, 0), (1, 1)), (0,)) is None
+    assert carry_binding((4, 2), (8, 8), ()) is None
 
 
 def test_moves_between_instances():
@@ -82,15 +86,15 @@ LIVES = tuple(Lifetime(name, size, first, last, (last,)) for name, size, first, 
 
 
 def test_what_lives_longest_is_spilled():
-    found = spilled(LIVES, (64, 1000, 1 << 40))
+    found = spill_outputs(LIVES, (64, 1000, 1 << 40))
     assert {x: n for x, n in found.level.items() if n} == {"out1": 1} and found.moved[0] == 24
     assert found.peak == (60, 12, 0)
-    largest = spilled(LIVES, (64, 1000, 1 << 40), by=LARGEST)
+    largest = spill_outputs(LIVES, (64, 1000, 1 << 40), by=LARGEST)
     assert {x: n for x, n in largest.level.items() if n} == {"out4": 1} and largest.moved[0] == 32
 
 
 def test_what_does_not_fit_there_either_goes_to_the_next_one():
-    found = spilled(LIVES, (30, 20, 1 << 40))
+    found = spill_outputs(LIVES, (30, 20, 1 << 40))
     assert 2 in found.level.values() and found.peak[0] <= 30 and found.peak[1] <= 20
 
 
@@ -103,13 +107,13 @@ def test_places_of_outputs_that_live_together_do_not_overlap(seed):
         last = first + rng.randint(0, 9)
         lives.append(Lifetime(f"t{i}", rng.randint(1, 900), first, last, (last,)))
     work = [rng.randint(0, 500) for _ in range(31)]
-    homes = spilled(lives, (2000, 1500, 1 << 40), work)
+    homes = spill_outputs(lives, (2000, 1500, 1 << 40), work)
     for step in range(40):
         live = [x for x in lives if x.first <= step <= x.last]
         extra = work[step] if step < len(work) else 0
         assert sum(x.size for x in live if homes.level[x.name] == 0) + extra <= 2000
         assert sum(x.size for x in live if homes.level[x.name] == 1) <= 1500
-    found = placed(lives, homes)
+    found = place_outputs(lives, homes)
     for i, a in enumerate(found):
         for b in found[:i]:
             apart = a.offset + a.size <= b.offset or b.offset + b.size <= a.offset
@@ -120,7 +124,8 @@ def test_places_of_outputs_that_live_together_do_not_overlap(seed):
 def test_space_is_used_again_as_soon_as_an_output_is_dead():
     """Stitching: the output of one is the input of the next, and the third takes the first's."""
     chain = [Lifetime(f"t{i}", 64, i, i + 1, (i + 1,)) for i in range(4)]
-    assert [p.offset for p in placed(chain, spilled(chain, (128, 1 << 20)))] == [0, 64, 0, 64]
+    assert [p.offset for p in place_outputs(chain,
+                                            spill_outputs(chain, (128, 1 << 20)))] == [0, 64, 0, 64]
 
 
 def random_lives(r):
@@ -162,10 +167,10 @@ def in_gaps(lives):
 def test_spills_and_places_are_those_of_a_search_through_all(seed):
     """The sweep keeps heaps and gaps, for there may be very many outputs."""
     lives, work = random_lives(random.Random(seed))
-    found = spilled(lives, (1000, 1 << 40), work)
+    found = spill_outputs(lives, (1000, 1 << 40), work)
     assert {x for x, k in found.level.items() if k} == swept(lives, 1000, work)
     near = [x for x in lives if not found.level[x.name]]
-    assert {p.name: p.offset for p in placed(near, found)} == in_gaps(near)
+    assert {p.name: p.offset for p in place_outputs(near, found)} == in_gaps(near)
 
 
 def test_prefetched_weights_hide_behind_computing():

@@ -8,7 +8,7 @@ from aotc.sched.accelerator.instances.instance_order import (
     Tasks,
     breadth_first,
     depth_first,
-    exact,
+    exact_order,
     heavy_first,
     moved_bytes,
     orders,
@@ -68,7 +68,7 @@ def test_every_order_is_topological_and_the_chosen_one_near_the_best(seed, n):
         at = {x: i for i, x in enumerate(o.order)}
         assert sorted(o.order) == sorted(tasks.size)
         assert all(at[p] < at[x] for x in tasks.size for p in tasks.producers[x])
-    assert found[0].peak <= 1.05 * peak_live(tasks, exact(tasks))
+    assert found[0].peak <= 1.05 * peak_live(tasks, exact_order(tasks))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -84,10 +84,10 @@ def test_the_exact_order_is_the_best_of_all(seed):
             yield from all_orders((*done, x))
 
     least = min(peak_live(tasks, o) for o in all_orders(()))
-    assert peak_live(tasks, exact(tasks)) == least
+    assert peak_live(tasks, exact_order(tasks)) == least
 
 
 def test_the_exact_search_ends():
     wide = Tasks({f"t{i}": i + 1 for i in range(21)}, {})
-    assert exact(wide) is None and heavy_first(wide)
-    assert exact(Tasks({f"t{i}": i % 3 + 1 for i in range(20)}, {}), most=1000) is None
+    assert exact_order(wide) is None and heavy_first(wide)
+    assert exact_order(Tasks({f"t{i}": i % 3 + 1 for i in range(20)}, {}), most=1000) is None

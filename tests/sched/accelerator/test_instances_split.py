@@ -2,8 +2,8 @@
 
 import pytest
 
-from aotc.sched.accelerator.instances.cost import Judge
-from aotc.sched.accelerator.instances.grouping import PAPER, Rules, group
+from aotc.sched.accelerator.instances.cost import SplitJudge
+from aotc.sched.accelerator.instances.grouping import PAPER, MergeRules, group
 from aotc.sched.accelerator.instances.split import (
     SplitInfo,
     best_split,
@@ -14,12 +14,12 @@ from aotc.sched.accelerator.instances.split import (
 )
 from aotc.sched.accelerator.instances.tensor_graph import (
     INPUT,
-    Graph,
-    Node,
     Read,
+    TensorGraph,
+    TensorNode,
     regions,
     volume,
-    whole,
+    whole_window,
 )
 from benchmarks.graphturbo_graphs import along
 from tests.helpers.instances import CLUSTER, KIB, STAGES, image, network, same, stage
@@ -47,16 +47,18 @@ def test_two_bytes_per_element_leave_the_batch_of_the_first_stage(shape, split):
 def test_halos_grow_and_tensors_without_the_dimension_do_not_shrink():
     graph = stage((1, 4, 16, 16), 1)
     assert piece_peak(graph, ("out",), ((3, 4),)) == 4 * 16 * (4 + 6)
-    graph = Graph((Node("in", (1, 4, 16, 16), kind=INPUT),
-                   Node("out", (1, 4, 16, 16), 1, (image("in", (1, 4, 16, 16)),))))
+    graph = TensorGraph((TensorNode("in", (1, 4, 16, 16), kind=INPUT),
+                         TensorNode("out", (1, 4, 16, 16), 1, (image("in", (1, 4, 16, 16)),))))
     assert piece_peak(graph, ("out",), ((2, 4),)) == 4 * 256 + 256
 
 
 def test_ops_are_counted_that_the_dimension_splits():
     shape = (4, 8, 10)
-    graph = Graph((Node("in", shape, kind=INPUT), Node("a", shape, 1, (same("in", 3),), ops=3),
-                   Node("b", shape, 1, (Read("a", (along(0), along(1), whole(10))),), ops=2),
-                   Node("c", shape, 1, (same("b", 3),))))
+    graph = TensorGraph((TensorNode("in", shape, kind=INPUT),
+                         TensorNode("a", shape, 1, (same("in", 3),), ops=3),
+                         TensorNode("b", shape, 1,
+                                    (Read("a", (along(0), along(1), whole_window(10))),), ops=2),
+                         TensorNode("c", shape, 1, (same("b", 3),))))
     found = {s.d: s.n for s in split_info(graph, ("a", "b", "c"), 10**6)}
     assert found == {1: 6, 2: 6, 3: 3}
     assert best_split(graph, ("a", "b", "c"), 10**6).d == 1
@@ -69,7 +71,7 @@ def test_outer_dimensions_are_cut_first_where_no_single_one_fits():
     assert not best_split(graph, ("out",), 4).fits
 
 
-class Given(Judge):
+class Given(SplitJudge):
     """Splits as the published figure has them: a merged sub-graph takes the most pieces."""
 
     def split(self, members):
@@ -80,7 +82,7 @@ def test_down_sampling_stages_stay_apart_by_the_rules():
     """With 8, 4, 2 and 1 pieces, both preconditions of rule (i) fail."""
     graph = network()
     judge = Given(graph, CLUSTER)
-    assert [s.members for s in group(graph, judge, Rules(PAPER))] == [
+    assert [s.members for s in group(graph, judge, MergeRules(PAPER))] == [
         (f"stage{i}",) for i in (1, 2, 3, 4)]
     for a, b in ((1, 2), (2, 3), (3, 4)):
         first, second = judge.split((f"stage{a}",)).f, judge.split((f"stage{b}",)).f
@@ -90,32 +92,35 @@ def test_down_sampling_stages_stay_apart_by_the_rules():
 
 def block(shape, blocks=1):
     """Residual blocks: two products and a sum with the block's input."""
-    nodes = [Node("x", shape, 1, kind=INPUT), Node("b0", shape, 1, (same("x", 4),), flops=100)]
+    nodes = [TensorNode("x", shape, 1, kind=INPUT), TensorNode("b0", shape, 1, (same("x", 4),),
+                                                               flops=100)]
     for i in range(blocks):
         a, b, c = f"p{i}", f"q{i}", f"b{i + 1}"
-        nodes += [Node(a, shape, 1, (image(f"b{i}", shape, pad=0),), 64, 10**6, "contraction"),
-                  Node(b, shape, 1, (image(a, shape, pad=0),), 64, 10**6, "contraction"),
-                  Node(c, shape, 1, (same(b, 4), same(f"b{i}", 4)), flops=1000)]
-    return Graph(tuple(nodes))
+        nodes += [TensorNode(a, shape, 1, (image(f"b{i}", shape, pad=0),), 64, 10**6,
+                             "contraction"),
+                  TensorNode(b, shape, 1, (image(a, shape, pad=0),), 64, 10**6, "contraction"),
+                  TensorNode(c, shape, 1, (same(b, 4), same(f"b{i}", 4)), flops=1000)]
+    return TensorGraph(tuple(nodes))
 
 
-@pytest.mark.parametrize("rules", [Rules(PAPER), Rules()])
+@pytest.mark.parametrize("rules", [MergeRules(PAPER), MergeRules()])
 def test_residual_blocks_become_one_sub_graph(rules):
     graph = block((8, 16, 8, 8), 3)
-    found = group(graph, Judge(graph, CLUSTER), rules)
+    found = group(graph, SplitJudge(graph, CLUSTER), rules)
     assert [len(s.members) for s in found] == [10] and found[0].why
 
 
 def test_branches_of_one_entry_are_joined_with_their_exit():
     """The entry stays outside as long as something else reads it."""
     shape = (8, 16)
-    graph = Graph((Node("x", shape, kind=INPUT), Node("entry", shape, 1, (same("x", 2),), flops=99),
-                   Node("a", shape, 1, (same("entry", 2),)),
-                   Node("b", shape, 1, (same("entry", 2),)),
-                   Node("exit", shape, 1, (same("a", 2), same("b", 2))),
-                   Node("other", shape, 1, (same("entry", 2),), output=True)))
-    for rules in (Rules(PAPER), Rules()):
-        found = group(graph, Judge(graph, CLUSTER), rules)
+    graph = TensorGraph((TensorNode("x", shape, kind=INPUT),
+                         TensorNode("entry", shape, 1, (same("x", 2),), flops=99),
+                         TensorNode("a", shape, 1, (same("entry", 2),)),
+                         TensorNode("b", shape, 1, (same("entry", 2),)),
+                         TensorNode("exit", shape, 1, (same("a", 2), same("b", 2))),
+                         TensorNode("other", shape, 1, (same("entry", 2),), output=True)))
+    for rules in (MergeRules(PAPER), MergeRules()):
+        found = group(graph, SplitJudge(graph, CLUSTER), rules)
         assert [s.members for s in found] == [("entry",), ("a", "b", "exit"), ("other",)]
 
 
@@ -123,22 +128,23 @@ def up_sampled():
     """The second node has eight times the points of the first: it needs eight pieces."""
     small, large = (1, 64, 28, 28), (1, 64, 112, 56)
     read = Read("a", (along(0), along(1), along(2, divisor=4), along(3, divisor=2)))
-    return Graph((Node("x", small, kind=INPUT), Node("a", small, 1, (same("x", 4),), flops=10),
-                  Node("b", large, 1, (read,), flops=10)))
+    return TensorGraph((TensorNode("x", small, kind=INPUT),
+                        TensorNode("a", small, 1, (same("x", 4),), flops=10),
+                        TensorNode("b", large, 1, (read,), flops=10)))
 
 
 def test_up_sampling_drags_the_first_one_along_as_printed_and_not_by_growth():
     graph = up_sampled()
-    judge = Judge(graph, CLUSTER, 128 * KIB)
+    judge = SplitJudge(graph, CLUSTER, 128 * KIB)
     assert judge.split(("a",)).pieces == 1 and judge.split(("b",)).pieces >= 4
-    assert len(group(graph, judge, Rules(PAPER))) == 1
-    assert len(group(graph, judge, Rules(PAPER, growth=1))) == 2
+    assert len(group(graph, judge, MergeRules(PAPER))) == 1
+    assert len(group(graph, judge, MergeRules(PAPER, growth=1))) == 2
 
 
 def test_what_reads_too_much_to_be_split_is_not_merged():
     graph = block((1, 1024, 8, 8))
-    judge = Judge(graph, CLUSTER, 16 * KIB)
-    found = group(graph, judge, Rules())
+    judge = SplitJudge(graph, CLUSTER, 16 * KIB)
+    found = group(graph, judge, MergeRules())
     assert len(found) > 1 and all(s.split.fits or len(s.members) == 1 for s in found)
 
 
@@ -148,24 +154,26 @@ def test_an_instance_of_the_second_stage_of_a_residual_network():
 
     def conv(name, source, n, step=1):
         of = before if source == "x" else shape
-        return Node(name, shape, 1, (image(source, of, step, 0),), 64, 10**6, "contraction", n, 1)
+        return TensorNode(name, shape, 1, (image(source, of, step, 0),), 64, 10**6, "contraction",
+                          n, 1)
 
-    nodes = [Node("x", before, kind=INPUT), conv("c1", "x", 3, 2), conv("c2", "c1", 3),
+    nodes = [TensorNode("x", before, kind=INPUT), conv("c1", "x", 3, 2), conv("c2", "c1", 3),
              conv("c3", "c2", 2), conv("c4", "x", 2, 2),
-             Node("r0", shape, 1, (same("c3", 4), same("c4", 4)))]
+             TensorNode("r0", shape, 1, (same("c3", 4), same("c4", 4)))]
     for i in range(3):
         nodes += [conv(f"p{i}", f"r{i}", 3), conv(f"q{i}", f"p{i}", 3), conv(f"s{i}", f"q{i}", 2),
-                  Node(f"r{i + 1}", shape, 1, (same(f"s{i}", 4), same(f"r{i}", 4)))]
-    graph = Graph(tuple(nodes))
-    found, = group(graph, Judge(graph, CLUSTER), Rules(PAPER))
+                  TensorNode(f"r{i + 1}", shape, 1, (same(f"s{i}", 4), same(f"r{i}", 4)))]
+    graph = TensorGraph(tuple(nodes))
+    found, = group(graph, SplitJudge(graph, CLUSTER), MergeRules(PAPER))
     assert sum(graph.node[m].ops for m in found.members) == 38
     assert sum(graph.node[m].products for m in found.members) == 13
 
 
 def test_extents_without_divisors_are_cut_unevenly_by_price():
     shape = (2, 197, 64)
-    graph = Graph((Node("x", shape, kind=INPUT), Node("a", shape, 1, (same("x", 3),), flops=99)))
-    split = Judge(graph, CLUSTER, 8000, share=0.5).split(("a",))
+    graph = TensorGraph((TensorNode("x", shape, kind=INPUT),
+                         TensorNode("a", shape, 1, (same("x", 3),), flops=99)))
+    split = SplitJudge(graph, CLUSTER, 8000, share=0.5).split(("a",))
     assert split.fits and split.pieces < 197
     boxes = pieces_of(shape, split.cuts)
     assert sum(map(volume, boxes)) == 2 * 197 * 64

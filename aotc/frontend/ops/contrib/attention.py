@@ -11,7 +11,7 @@ from aotc.frontend.building.values import Index, Val
 from aotc.ir.dtypes import is_float
 from aotc.ir.expr import Const, Expr, ExprLike, Where, compare, maximum, minimum
 from aotc.ir.program import static_shape
-from aotc.ir.simplify import same
+from aotc.ir.simplify import are_equal
 
 FILTER = -10000.0  # what masked scores get where the model does not say
 
@@ -91,7 +91,7 @@ def _kept(s: Spelling, mask: Val, total: Expr, sequence: Expr, past: ExprLike) -
 def _within(s: Spelling, mask: Val, total: Expr) -> Val:
     """The keys before each row's end, and from its start on."""
     batch = s.b.input(0).shape[0]
-    pairs, packed = (same(mask.shape[0], n) for n in (batch * 2, batch * 3 + 2))
+    pairs, packed = (are_equal(mask.shape[0], n) for n in (batch * 2, batch * 3 + 2))
     if not pairs and not packed:
         s.b.require("eq", mask.shape[0], batch, "a mask of one dimension has a number per row")
     place = s.cast(s.places(total), mask.dtype)
@@ -180,7 +180,7 @@ def of_beams(s: Spelling, buffer: Val, beams: Val, past: Val) -> Val:
 
 def to_room(s: Spelling, v: Val | None, total: Expr, tag: str) -> Val | None:
     """A mask or bias of the keys in use for all that there is room for; of others anything."""
-    if v is None or same(v.shape[-1], total):
+    if v is None or are_equal(v.shape[-1], total):
         return v
     given, last = v, v.shape[-1] - 1
     s.b.nonempty(v.shape[-1], (total,), "a column for the first key")

@@ -11,7 +11,7 @@ from aotc.frontend.ops.contrib.attention import appended, causal, to_room, width
 from aotc.frontend.ops.contrib.ops_blocks import unpacked
 from aotc.ir.expr import Binary, Const, Expr, Where, compare, maximum, minimum
 from aotc.ir.program import static_shape
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 
 MOST_KEYS = 1 << 31  # what numbers of 32 bits count
 
@@ -19,7 +19,7 @@ MOST_KEYS = 1 << 31  # what numbers of 32 bits count
 # ---------------------------------------------------------------- numbers of few bits
 
 @dataclass(frozen=True)
-class Stored:
+class CacheCodes:
     """How a cache keeps its numbers: ``bits`` 8 (i8) or 4 (two in a byte, the first one lower, 8
     more than they are), times ``scale``, [1] or [1, heads, 1, size]; 0: as they are."""
 
@@ -55,7 +55,7 @@ class Stored:
         return s.cast(s("Mul", number, self.scale), dtype)
 
 
-def stored(s: Spelling, name: str, shape: tuple[int, int]) -> Stored:
+def stored(s: Spelling, name: str, shape: tuple[int, int]) -> CacheCodes:
     """How past and present of ``name`` ('k' or 'v') are kept; ``shape``: heads and their size."""
     kind = s.attr(f"{name}_quant_type", "NONE")
     past = s.opt("past_key" if name == "k" else "past_value")
@@ -64,7 +64,7 @@ def stored(s: Spelling, name: str, shape: tuple[int, int]) -> Stored:
     if kind == "NONE":
         if past is not None and past.dtype in ("i8", "u8"):
             raise s.b.bad(f"a cache of {past.dtype} needs {name}_quant_type")
-        return Stored(0, None)
+        return CacheCodes(0, None)
     if kind not in ("PER_TENSOR", "PER_CHANNEL"):
         raise s.b.bad(f"{name}_quant_type {kind!r} is none of NONE, PER_TENSOR, PER_CHANNEL")
     if past is None:
@@ -79,10 +79,10 @@ def stored(s: Spelling, name: str, shape: tuple[int, int]) -> Stored:
     for extent in known or (0,):
         count *= extent
     if count == 1:
-        return Stored(bits, s.reshape(scale, 1))
+        return CacheCodes(bits, s.reshape(scale, 1))
     if count != shape[0] * shape[1]:
         raise s.b.bad(f"{scale} is no scale of {shape[0]} heads of {shape[1]} columns")
-    return Stored(bits, s.reshape(scale, 1, shape[0], 1, shape[1]))
+    return CacheCodes(bits, s.reshape(scale, 1, shape[0], 1, shape[1]))
 
 
 # ---------------------------------------------------------------- all keys
@@ -144,7 +144,7 @@ class Whole:
         """What is added to scores; of keys that a cache has room for and nothing says anything
         about, anything."""
         bias, past = s.opt("attention_bias"), s.opt("past_key")
-        if bias is None or past is None or not same(past.shape[2], self.total):
+        if bias is None or past is None or not are_equal(past.shape[2], self.total):
             return bias
         return to_room(s, bias, self.total, "bias")
 
@@ -156,7 +156,7 @@ def whole(s: Spelling, k: Val) -> Whole:
     if past is None:
         return Whole(Const(0), sequence)
     declared = expected_shape(s.b, s.node.outputs[1], 4) if s.wants(1) else None
-    grows = declared is None or not same(declared[2], past.shape[2])
+    grows = declared is None or not are_equal(declared[2], past.shape[2])
     total = simplify(past.shape[2] + sequence) if grows else past.shape[2]
     lengths, most = s.val("seqlens_k"), s.val("total_sequence_length")
     if grows and counts is None:
@@ -194,7 +194,7 @@ def _before(s: Spelling, row: Expr, sequence: Expr) -> Expr:
 # ---------------------------------------------------------------- the last keys only
 
 @dataclass(frozen=True)
-class Window:
+class KeyWindow:
     """A cache of the last keys.  ``first`` [batch] of i64: how many keys came before those of this
     call; ``held``: how many of them the cache has, the last ones, from its beginning on; ``end``,
     ``left``: the same after the call; ``room``: what it has room for.  What a call reads are the
@@ -263,7 +263,7 @@ class Window:
                       tag="bias")
 
 
-def window(s: Spelling, k: Val) -> Window:
+def window(s: Spelling, k: Val) -> KeyWindow:
     """The cache of a node with ``sliding_window_cache``: it drops keys beyond its window, so many
     at a time that it has to do so once in ``room - window + 1`` keys."""
     past, near, b = s.val("past_key"), s.attr("local_window_size", -1), s.b
@@ -288,7 +288,7 @@ def window(s: Spelling, k: Val) -> Window:
     first = b.map(k.shape[:1], before, [lengths], tag="first")
     left = b.map(end.shape, lambda i: resident(b.index_at(end, i)), [end], tag="left")
     held = b.map(end.shape, lambda i: resident(b.index_at(first, i)), [first], tag="held")
-    return Window(first, held, end, left, room)
+    return KeyWindow(first, held, end, left, room)
 
 
-__all__ = ["Stored", "Whole", "Window", "stored", "whole", "window"]
+__all__ = ["CacheCodes", "Whole", "KeyWindow", "stored", "whole", "window"]

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from aotc.frontend.building.bodies import Made, loop
-from aotc.frontend.building.spelling import Spelling, spelt
+from aotc.frontend.building.spelling import Spelling, spells
 from aotc.frontend.building.symbolic import const
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.ops.contrib.ops_recurrence import rounded
 from aotc.ir.expr import Axis, Expr, Unary, Where, as_expr, compare
 
 
-@spelt("Inverse", "X")
+@spells("Inverse", "X")
 def inverse(s: Spelling) -> Result:
     """Of square matrices [.., n, n]; one without an inverse gives numbers that are not finite."""
     x = s.val("X")
@@ -27,7 +27,7 @@ def inverse(s: Spelling) -> Result:
     return rounded(s, solved(s, wide, unit), x.dtype, 0)
 
 
-@spelt("Solve", "A B", "lower transposed")
+@spells("Solve", "A B", "lower transposed")
 def solve(s: Spelling) -> Result:
     """X of A X = B, as skl2onnx writes it: a product with the inverse where A is constant.
     UnsupportedError for a constant that has none."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from aotc.frontend.building.spelling import Spelling, spelt
+from aotc.frontend.building.spelling import Spelling, spells
 from aotc.frontend.building.values import Result, Val
 from aotc.frontend.ops.contrib.attention import (
     FILTER,
@@ -26,9 +26,9 @@ from aotc.ir.expr import Const
 _SCORES = "num_heads scale mask_filter_value unidirectional"
 
 
-@spelt("Attention", "input weights bias mask_index past attention_bias -past_sequence_length",
-       f"{_SCORES} qkv_hidden_sizes rotary_embedding_dim",
-       only={"do_rotary": 0, "past_present_share_buffer": 0})
+@spells("Attention", "input weights bias mask_index past attention_bias -past_sequence_length",
+        f"{_SCORES} qkv_hidden_sizes rotary_embedding_dim",
+        only={"do_rotary": 0, "past_present_share_buffer": 0})
 def attention(s: Spelling) -> Result:
     x, w, bias = s.val("input"), s.val("weights"), s.opt("bias")
     qkv = s("MatMul", x, w)
@@ -55,15 +55,15 @@ def self_attention(s: Spelling, qkv: Val) -> Result:
     return joined(s, s("MatMul", share, v)), present
 
 
-@spelt("MultiHeadAttention", "query key value bias key_padding_mask attention_bias past_key "
-       "past_value past_sequence_length cache_indirection", _SCORES)
+@spells("MultiHeadAttention", "query key value bias key_padding_mask attention_bias past_key "
+        "past_value past_sequence_length cache_indirection", _SCORES)
 def multi_head_attention(s: Spelling) -> Result:
     return _cached_attention(s, _operands(s), "key_padding_mask", s.opt("past_sequence_length"))
 
 
-@spelt("DecoderMaskedMultiHeadAttention", "query key value mask_index attention_bias past_key "
-       "past_value past_sequence_length beam_width cache_indirection bias",
-       "num_heads scale mask_filter_value past_present_share_buffer output_qk")
+@spells("DecoderMaskedMultiHeadAttention", "query key value mask_index attention_bias past_key "
+        "past_value past_sequence_length beam_width cache_indirection bias",
+        "num_heads scale mask_filter_value past_present_share_buffer output_qk")
 def decoder_attention(s: Spelling) -> Result:
     """A query of one token; keys and values of its own, or all those of an encoder, [batch, heads,
     total, size].  ``cache_indirection`` says how many beams there are."""
@@ -157,8 +157,8 @@ def _unpacked(s: Spelling, v: Val, n: int, bias: Val | None, third: int) -> Val:
 
 # ---------------------------------------------------------------- rows without padding
 
-@spelt("PackedAttention", "input weights bias token_offset cumulative_sequence_length "
-       "-attention_bias", "num_heads scale qkv_hidden_sizes")
+@spells("PackedAttention", "input weights bias token_offset cumulative_sequence_length "
+        "-attention_bias", "num_heads scale qkv_hidden_sizes")
 def packed_attention(s: Spelling) -> Result:
     """Sequences one after the other, [tokens, columns]."""
     qkv = s("Add", s("MatMul", s.val("input"), s.val("weights")), s.val("bias"))
@@ -166,8 +166,8 @@ def packed_attention(s: Spelling) -> Result:
     return _by_sequence(s, *parts(s, qkv, list(sizes)))
 
 
-@spelt("PackedMultiHeadAttention", "query key value bias token_offset cumulative_sequence_length "
-       "-attention_bias", "num_heads scale", only={"mask_filter_value": FILTER})
+@spells("PackedMultiHeadAttention", "query key value bias token_offset cumulative_sequence_length "
+        "-attention_bias", "num_heads scale", only={"mask_filter_value": FILTER})
 def packed_multi_head_attention(s: Spelling) -> Result:
     """``PackedAttention`` on projected queries, keys and values, or on one tensor of them,
     [tokens, heads, 3, size]."""

@@ -3,7 +3,7 @@ large language models write."""
 
 import numpy as np
 
-from aotc.frontend.building.spelling import Spelling, spelt
+from aotc.frontend.building.spelling import Spelling, spells
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.ir.expr import Binary, Const, Expr, maximum, minimum
@@ -56,8 +56,8 @@ def dequantised(s: Spelling, v: Val, scale: Val, zero: Val | None, block: int, b
     return s("Mul", s("Sub", wide, zeros), scales)
 
 
-@spelt("MatMulNBits", "A B scales zero_points g_idx bias", "K N bits block_size accuracy_level",
-       only={"weight_prepacked": 0})
+@spells("MatMulNBits", "A B scales zero_points g_idx bias", "K N bits block_size accuracy_level",
+        only={"weight_prepacked": 0})
 def matmul_bits(s: Spelling) -> Result:
     """Products are of the numbers that the bits stand for, whatever ``accuracy_level`` allows."""
     k, n, block, bits = *(s.given(a) for a in ("K", "N", "block_size")), s.attr("bits", 4)
@@ -105,7 +105,7 @@ _CODES = {0: (*_FP4, *(-v for v in _FP4)),
               0.0795803, 0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1.0)}
 
 
-@spelt("MatMulBnb4", "A B absmax", "K N block_size quant_type transB training_mode")
+@spells("MatMulBnb4", "A B absmax", "K N block_size quant_type transB training_mode")
 def matmul_codes(s: Spelling) -> Result:
     """``B`` is a matrix [N, K] of codes, two in a byte, the first one higher, with a scale for
     every block of neighbours of the whole."""
@@ -144,8 +144,8 @@ def _decoded(s: Spelling, table: Val, packed: Val, scale: Val, shape: tuple[int,
     return s.b.map(shape, number, [packed, scale], tag="decoded")
 
 
-@spelt("GatherBlockQuantized", "data indices scales zero_points",
-       "bits block_size quantize_axis gather_axis", kinds="iu")
+@spells("GatherBlockQuantized", "data indices scales zero_points",
+        "bits block_size quantize_axis gather_axis", kinds="iu")
 def gather_block_quantized(s: Spelling) -> Result:
     data, places, scale, zero = (s.val("data"), s.val("indices"), s.val("scales"),
                                  s.opt("zero_points"))

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from aotc.frontend.building.spelling import Spelling, spelt
+from aotc.frontend.building.spelling import Spelling, spells
 from aotc.frontend.building.symbolic import cast, conjunction, const
 from aotc.frontend.building.values import Index, Result
 from aotc.frontend.ops.contrib.ops_recurrence import rounded
 from aotc.ir.expr import Const, Expr, Unary, Where, compare, maximum, minimum
 
 
-@spelt("CropAndResize", "X rois batch_indices crop_size", "mode extrapolation_value")
+@spells("CropAndResize", "X rois batch_indices crop_size", "mode extrapolation_value")
 def crop_and_resize(s: Spelling) -> Result:
     """Regions [y1, x1, y2, x2] of images, as shares of their sides, in one size: [regions,
     channels, height, width].  Corners are elements; outside there is one value."""
@@ -64,7 +64,7 @@ def crop_and_resize(s: Spelling) -> Result:
 _CONV_TRANSPOSE = "auto_pad dilations group kernel_shape output_padding strides"
 
 
-@spelt("ConvTransposeWithDynamicPads", "X W Pads B", _CONV_TRANSPOSE)
+@spells("ConvTransposeWithDynamicPads", "X W Pads B", _CONV_TRANSPOSE)
 def conv_transpose(s: Spelling) -> Result:
     """The pads must be known while compiling."""
     more: dict[str, Any] = dict(s.node.attrs)
@@ -75,8 +75,8 @@ def conv_transpose(s: Spelling) -> Result:
 
 # ---------------------------------------------------------------- words
 
-@spelt("WordConvEmbedding", "Sequence W B C",
-       "conv_window_size embedding_size char_embedding_size", kinds="i")
+@spells("WordConvEmbedding", "Sequence W B C",
+        "conv_window_size embedding_size char_embedding_size", kinds="i")
 def embedded_words(s: Spelling) -> Result:
     """A row for every word, of numbers [words, letters] that end in zeros: the best of each filter
     over all places where it lies on letters, at least one; zeros where there is no word."""

@@ -4,7 +4,7 @@ the same for every token, whatever the data."""
 import math
 from typing import Any
 
-from aotc.frontend.building.spelling import Spelling, spelt
+from aotc.frontend.building.spelling import Spelling, spells
 from aotc.frontend.building.values import Result, Val
 from aotc.frontend.ops.contrib.attention import width
 from aotc.frontend.ops.contrib.ops_blocks import dequantised, unpacked
@@ -17,22 +17,22 @@ _PLAIN: dict[str, tuple[str, dict[str, Any]]] = {
     "identity": ("Identity", {})}
 
 
-@spelt("MoE", "input router_probs fc1_experts_weights fc1_experts_bias fc2_experts_weights "
-       "fc2_experts_bias fc3_experts_weights fc3_experts_bias", _ATTRIBUTES,
-       only={"use_sparse_mixer": 0, "swiglu_limit_after_activation": 0})
+@spells("MoE", "input router_probs fc1_experts_weights fc1_experts_bias fc2_experts_weights "
+        "fc2_experts_bias fc3_experts_weights fc3_experts_bias", _ATTRIBUTES,
+        only={"use_sparse_mixer": 0, "swiglu_limit_after_activation": 0})
 def mixture(s: Spelling) -> Result:
     third = s.opt("fc3_experts_weights")
     return _mixed(s, s.val("fc1_experts_weights"), s.val("fc2_experts_weights"), third,
                   bool(s.attr("normalize_routing_weights", 0)))
 
 
-@spelt("QMoE", "input router_probs fc1_experts_weights fc1_scales fc1_experts_bias "
-       "fc2_experts_weights fc2_scales fc2_experts_bias fc3_experts_weights fc3_scales "
-       "fc3_experts_bias fc1_zero_points fc2_zero_points fc3_zero_points router_weights "
-       "-fc1_global_scale -fc2_global_scale -fc1_act_scale -fc2_act_scale -fc1_act_block_scale "
-       "-fc2_act_block_scale", f"{_ATTRIBUTES} expert_weight_bits block_size accuracy_level "
-       "fc1_expert_weight_bits fc2_expert_weight_bits fc3_expert_weight_bits weights_prepacked",
-       only={"use_sparse_mixer": 0, "swiglu_limit_after_activation": 0, "quant_type": "int"})
+@spells("QMoE", "input router_probs fc1_experts_weights fc1_scales fc1_experts_bias "
+        "fc2_experts_weights fc2_scales fc2_experts_bias fc3_experts_weights fc3_scales "
+        "fc3_experts_bias fc1_zero_points fc2_zero_points fc3_zero_points router_weights "
+        "-fc1_global_scale -fc2_global_scale -fc1_act_scale -fc2_act_scale -fc1_act_block_scale "
+        "-fc2_act_block_scale", f"{_ATTRIBUTES} expert_weight_bits block_size accuracy_level "
+        "fc1_expert_weight_bits fc2_expert_weight_bits fc3_expert_weight_bits weights_prepacked",
+        only={"use_sparse_mixer": 0, "swiglu_limit_after_activation": 0, "quant_type": "int"})
 def quantised_mixture(s: Spelling) -> Result:
     """What the picked experts count adds up to 1, asked for or not, as ONNX Runtime has it; where
     ``router_weights`` says what they count, only if asked for."""

@@ -5,7 +5,7 @@ follows them.  Each is spelt as those (its contrib operator documentation define
 from collections.abc import Callable
 from typing import Any
 
-from aotc.frontend.building.spelling import Spelling, spelt
+from aotc.frontend.building.spelling import Spelling, spells
 from aotc.frontend.building.values import Result, Val
 from aotc.ir.expr import Const
 from aotc.ir.simplify import simplify
@@ -13,41 +13,41 @@ from aotc.ir.simplify import simplify
 # ---------------------------------------------------------------- activations
 
 
-@spelt("Gelu", "X")
+@spells("Gelu", "X")
 def gelu(s: Spelling) -> Result:
     return s("Gelu", s.val("X"), out=0)
 
 
-@spelt("BiasGelu", "A B")
+@spells("BiasGelu", "A B")
 def bias_gelu(s: Spelling) -> Result:
     return s("Gelu", s("Add", s.val("A"), s.val("B")), out=0)
 
 
-@spelt("FastGelu", "X bias")
+@spells("FastGelu", "X bias")
 def fast_gelu(s: Spelling) -> Result:
     x, bias = s.val("X"), s.opt("bias")
     x = x if bias is None else s("Add", x, bias)
     return s("Gelu", x, out=0, approximate="tanh")
 
 
-@spelt("QuickGelu", "X", "alpha")
+@spells("QuickGelu", "X", "alpha")
 def quick_gelu(s: Spelling) -> Result:
     return s("Swish", s.val("X"), out=0, alpha=s.attr("alpha", 1.702))
 
 
-@spelt("BiasSplitGelu", "X bias")
+@spells("BiasSplitGelu", "X bias")
 def bias_split_gelu(s: Spelling) -> Result:
     x = s("Add", s.val("X"), s.val("bias"))
     left, right = s.several("Split", [x], (None, None), axis=-1, num_outputs=2)
     return s("Mul", left, s("Gelu", right), out=0)
 
 
-@spelt("BiasAdd", "X bias skip")
+@spells("BiasAdd", "X bias skip")
 def bias_add(s: Spelling) -> Result:
     return s("Add", s("Add", s.val("X"), s.val("bias")), s.val("skip"), out=0)
 
 
-@spelt("BiasSoftmax", "data bias", "axis", only={"is_inner_broadcast": 1})
+@spells("BiasSoftmax", "data bias", "axis", only={"is_inner_broadcast": 1})
 def bias_softmax(s: Spelling) -> Result:
     return _bias_softmax(s)
 
@@ -91,15 +91,15 @@ def _followed(s: Spelling, make: Callable[[int | None], Val]) -> Val:
 
 # ---------------------------------------------------------------- normalisations
 
-@spelt("LayerNormalization", "X Scale B", "axis epsilon stash_type", domain="")
+@spells("LayerNormalization", "X Scale B", "axis epsilon stash_type", domain="")
 def layer_normalization(s: Spelling) -> Result:
     """What ONNX Runtime writes into models of an opset that has none."""
     return tuple(s.several("LayerNormalization", [s.val("X"), s.val("Scale"), s.opt("B")],
                            range(len(s.node.outputs)), **s.node.attrs))
 
 
-@spelt("SimplifiedLayerNormalization", "X scale", "axis epsilon stash_type", domain="")
-@spelt("SimplifiedLayerNormalization", "X scale", "axis epsilon stash_type")
+@spells("SimplifiedLayerNormalization", "X scale", "axis epsilon stash_type", domain="")
+@spells("SimplifiedLayerNormalization", "X scale", "axis epsilon stash_type")
 def simplified_layer_normalization(s: Spelling) -> Result:
     x, axis, epsilon = s.val("X"), s.attr("axis", -1), s.attr("epsilon", 1e-5)
     y = s("RMSNormalization", x, s.val("scale"), out=0, axis=axis, epsilon=epsilon)
@@ -121,7 +121,7 @@ def _with_skip(s: Spelling) -> Val:
     return total if bias is None else s("Add", total, bias, out=3)
 
 
-@spelt("SkipLayerNormalization", "input skip gamma beta bias", "epsilon")
+@spells("SkipLayerNormalization", "input skip gamma beta bias", "epsilon")
 def skip_layer_normalization(s: Spelling) -> Result:
     total = _with_skip(s)
     outs = (0, 1, 2) if s.wants(1) or s.wants(2) else (0,)
@@ -130,7 +130,7 @@ def skip_layer_normalization(s: Spelling) -> Result:
     return *made, *[None] * (3 - len(made)), total
 
 
-@spelt("SkipSimplifiedLayerNormalization", "input skip gamma bias", "epsilon")
+@spells("SkipSimplifiedLayerNormalization", "input skip gamma bias", "epsilon")
 def skip_simplified_layer_normalization(s: Spelling) -> Result:
     total, epsilon = _with_skip(s), s.attr("epsilon", 1e-12)
     y = s("RMSNormalization", total, s.val("gamma"), out=0, axis=-1, epsilon=epsilon)
@@ -138,8 +138,8 @@ def skip_simplified_layer_normalization(s: Spelling) -> Result:
     return y, None, size, total
 
 
-@spelt("EmbedLayerNormalization", "input_ids segment_ids word_embedding position_embedding "
-       "segment_embedding gamma beta mask position_ids", "epsilon mask_index_type", kinds="i")
+@spells("EmbedLayerNormalization", "input_ids segment_ids word_embedding position_embedding "
+        "segment_embedding gamma beta mask position_ids", "epsilon mask_index_type", kinds="i")
 def embed_layer_normalization(s: Spelling) -> Result:
     return embedded(s, s.val("word_embedding"), s.val("position_embedding"),
                     s.opt("segment_embedding"), s.val("gamma"), s.val("beta"))
@@ -194,20 +194,20 @@ def _turned(s: Spelling, v: Val, last_two: int, first: int) -> Val:
     return v if perm == sorted(perm) else s.transpose(v, *perm)
 
 
-@spelt("FusedMatMul", "A B", "alpha transA transB transBatchA transBatchB")
+@spells("FusedMatMul", "A B", "alpha transA transB transBatchA transBatchB")
 def fused_matmul(s: Spelling) -> Result:
     return _multiplied(s, _turned(s, s.val("A"), s.attr("transA", 0), s.attr("transBatchA", 0)),
                        _turned(s, s.val("B"), s.attr("transB", 0), s.attr("transBatchB", 0)))
 
 
-@spelt("TransposeMatMul", "A B", "alpha transA transB")
+@spells("TransposeMatMul", "A B", "alpha transA transB")
 def transpose_matmul(s: Spelling) -> Result:
     return _multiplied(s, _turned(s, s.val("A"), s.attr("transA", 0), 0),
                        _turned(s, s.val("B"), s.attr("transB", 0), 0))
 
 
-@spelt("FusedGemm", "A B C", "alpha beta transA transB activation activation_alpha "
-       "activation_beta activation_gamma")
+@spells("FusedGemm", "A B C", "alpha beta transA transB activation activation_alpha "
+        "activation_beta activation_gamma")
 def fused_gemm(s: Spelling) -> Result:
     own = {k: v for k, v in s.node.attrs.items() if not k.startswith("activation")}
     name = s.attr("activation", "")
@@ -237,7 +237,7 @@ def channels_last(s: Spelling, v: Val, out: int | None = 0) -> Val:
     return s.transpose(v, 0, *range(2, v.rank), 1, out=out)
 
 
-@spelt("FusedConv", "X W B Z", f"{_CONV} activation activation_params")
+@spells("FusedConv", "X W B Z", f"{_CONV} activation activation_params")
 def fused_conv(s: Spelling) -> Result:
     z = s.opt("Z")
 
@@ -248,7 +248,7 @@ def fused_conv(s: Spelling) -> Result:
     return _followed(s, make)
 
 
-@spelt("NhwcFusedConv", "X W B Z", f"{_CONV} activation activation_params")
+@spells("NhwcFusedConv", "X W B Z", f"{_CONV} activation activation_params")
 def nhwc_fused_conv(s: Spelling) -> Result:
     """The input and the result have their channels last; weights are as those of Conv."""
     z = s.opt("Z")
@@ -259,7 +259,7 @@ def nhwc_fused_conv(s: Spelling) -> Result:
     return _followed(s, make)
 
 
-@spelt("NhwcConv", "X W B", _CONV)
+@spells("NhwcConv", "X W B", _CONV)
 def nhwc_conv(s: Spelling) -> Result:
     """Weights have their channels last, too, where those are as many as the input's: optimisers
     write them so, whatever the documentation says.  Where the input's are open they are as many."""
@@ -274,18 +274,18 @@ def _channels_last_conv(s: Spelling, w: Val, out: int | None) -> Val:
     return channels_last(s, y, out)
 
 
-@spelt("NhwcMaxPool", "x", _POOL, kinds="fiu")
+@spells("NhwcMaxPool", "x", _POOL, kinds="fiu")
 def nhwc_max_pool(s: Spelling) -> Result:
     y = s("MaxPool", channels_first(s, s.val("x")), **_geometry(s, _POOL))
     return channels_last(s, y)
 
 
-@spelt("GroupNorm", "X gamma beta", "epsilon groups activation channels_last")
+@spells("GroupNorm", "X gamma beta", "epsilon groups activation channels_last")
 def group_norm(s: Spelling) -> Result:
     return _group_norm(s, s.val("X"))
 
 
-@spelt("SkipGroupNorm", "X gamma beta skip bias", "epsilon groups activation channels_last")
+@spells("SkipGroupNorm", "X gamma beta skip bias", "epsilon groups activation channels_last")
 def skip_group_norm(s: Spelling) -> Result:
     """The skip is [n, h, w, c], [n, c] or [n, 1, 1, c]."""
     x, skip, bias = s.val("X"), s.val("skip"), s.opt("bias")

@@ -3,7 +3,7 @@ of ONNX operators in f32."""
 
 from collections.abc import Sequence
 
-from aotc.frontend.building.spelling import Spelling, spelt
+from aotc.frontend.building.spelling import Spelling, spells
 from aotc.frontend.building.values import Result, Val
 from aotc.frontend.ops.contrib.attention import heads, joined, width
 from aotc.frontend.ops.contrib.ops_group_query import rotated
@@ -26,12 +26,12 @@ def _normal(s: Spelling, v: Val, scale: Val | None) -> Val:
     return y if scale is None else s("Mul", y, s.cast(scale, "f32"))
 
 
-@spelt("GatedAdd", "X Y gate -gate_weight")
+@spells("GatedAdd", "X Y gate -gate_weight")
 def gated_add(s: Spelling) -> Result:
     return s("Add", s.val("X"), s("Mul", s.val("Y"), s.val("gate")), out=0)
 
 
-@spelt("GatedRMSNorm", "X scale gate", "activation epsilon")
+@spells("GatedRMSNorm", "X scale gate", "activation epsilon")
 def gated_norm(s: Spelling) -> Result:
     """Rows may be several groups of as many elements as ``scale`` has."""
     x, gate = _wide(s, "X"), _wide(s, "gate")
@@ -45,7 +45,7 @@ def gated_norm(s: Spelling) -> Result:
     return rounded(s, s("Mul", normal, gate), s.val("X").dtype, 0)
 
 
-@spelt("ScaledSiLU", "X scale", "alpha")
+@spells("ScaledSiLU", "X scale", "alpha")
 def scaled_silu(s: Spelling) -> Result:
     x, scale = s.val("X"), s.opt("scale")
     if scale is None:
@@ -55,7 +55,7 @@ def scaled_silu(s: Spelling) -> Result:
     return s("Mul", scaled, s("Sigmoid", scaled), out=0)
 
 
-@spelt("LinearAttentionGate", "a dt_bias decay_scale b")
+@spells("LinearAttentionGate", "a dt_bias decay_scale b")
 def linear_attention_gate(s: Spelling) -> Result:
     """(the logarithm of what linear attention keeps of its state, how much of an update counts)."""
     a, b = s.val("a"), s.opt("b")
@@ -68,7 +68,7 @@ def linear_attention_gate(s: Spelling) -> Result:
     return decay, s("Sigmoid", b, out=1)
 
 
-@spelt("EngramGate", "key query value key_norm_scale query_norm_scale conv_norm_scale", "epsilon")
+@spells("EngramGate", "key query value key_norm_scale query_norm_scale conv_norm_scale", "epsilon")
 def engram_gate(s: Spelling) -> Result:
     """[batch, sequence, streams, hidden]: a value for every stream, as far as keys and queries
     agree."""
@@ -105,7 +105,7 @@ def _mix(s: Spelling, name: str, streams: Val) -> Val:
     return s.reshape(v, *v.shape[:-1], count, width(s, v.shape[-1], count, "the gates"))
 
 
-@spelt("BranchwiseRMSNorm", "X scale", "num_branches epsilon")
+@spells("BranchwiseRMSNorm", "X scale", "num_branches epsilon")
 def branchwise_norm(s: Spelling) -> Result:
     given, x, scale = s.val("X"), _streams(s, "X"), s.opt("scale")
     if scale is not None and scale.rank == 1 and static_shape(scale.shape) != static_shape(
@@ -114,7 +114,7 @@ def branchwise_norm(s: Spelling) -> Result:
     return rounded(s, s.reshape(_normal(s, x, scale), *given.shape), given.dtype, 0)
 
 
-@spelt("HyperConnectionPreMix", "streams pre_mix", "num_branches reduction_scale")
+@spells("HyperConnectionPreMix", "streams pre_mix", "num_branches reduction_scale")
 def premixed(s: Spelling) -> Result:
     x = _streams(s, "streams")
     total = s("ReduceSum", s("Mul", x, _mix(s, "pre_mix", x)), s.ints(-2), keepdims=0)
@@ -122,7 +122,7 @@ def premixed(s: Spelling) -> Result:
     return rounded(s, y, s.val("streams").dtype, 0)
 
 
-@spelt("HyperConnectionPostMix", "streams block_output post_mix stream_mix", "num_branches")
+@spells("HyperConnectionPostMix", "streams block_output post_mix stream_mix", "num_branches")
 def postmixed(s: Spelling) -> Result:
     given, x, mix = s.val("streams"), _streams(s, "streams"), s.opt("stream_mix")
     old = x if mix is None else s("MatMul", s.transpose(
@@ -133,9 +133,9 @@ def postmixed(s: Spelling) -> Result:
 
 # ---------------------------------------------------------------- places of three kinds
 
-@spelt("MRotaryEmbedding", "input position_ids cos_cache sin_cache",
-       "mrope_section num_heads rotary_embedding_dim interleaved mrope_layout is_packed_batching",
-       only={"scale": 1.0})
+@spells("MRotaryEmbedding", "input position_ids cos_cache sin_cache",
+        "mrope_section num_heads rotary_embedding_dim interleaved mrope_layout is_packed_batching",
+        only={"scale": 1.0})
 def rotary_of_three(s: Spelling) -> Result:
     """RotaryEmbedding by places [3, batch, sequence]: in time, height and width, each for columns
     of its own."""
@@ -168,8 +168,8 @@ def _columns(s: Spelling, table: Val, places: Val, which: Sequence[int]) -> Val:
 
 # ---------------------------------------------------------------- routes to experts
 
-@spelt("MoEGroupRouter", "logits expert_bias projection_weight",
-       "top_k n_group topk_group group_topk router_sentinel")
+@spells("MoEGroupRouter", "logits expert_bias projection_weight",
+        "top_k n_group topk_group group_topk router_sentinel")
 def group_router(s: Spelling) -> Result:
     """Of every token the logarithm of its share of the experts that it goes to; they are of the
     groups whose best ones are best together."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from aotc.frontend.building.spelling import Spelling, spelt
+from aotc.frontend.building.spelling import Spelling, spells
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.ops.contrib.attention import (
     heads,
@@ -14,10 +14,10 @@ from aotc.frontend.ops.contrib.attention import (
     weights,
     width,
 )
-from aotc.frontend.ops.contrib.cached_keys import Whole, Window, stored, whole, window
+from aotc.frontend.ops.contrib.cached_keys import KeyWindow, Whole, stored, whole, window
 from aotc.ir.expr import Const, Expr, maximum, minimum
 from aotc.ir.program import static_shape
-from aotc.ir.simplify import same
+from aotc.ir.simplify import are_equal
 
 
 def rotated(s: Spelling, v: Val, cos: Val, sin: Val, interleaved: bool,
@@ -49,8 +49,8 @@ def angles(s: Spelling, table: Val, places: Val) -> Val:
     return s.spread(s("Gather", table, places), 1)
 
 
-@spelt("RotaryEmbedding", "input position_ids cos_cache sin_cache",
-       "interleaved num_heads rotary_embedding_dim is_packed_batching", only={"scale": 1.0})
+@spells("RotaryEmbedding", "input position_ids cos_cache sin_cache",
+        "interleaved num_heads rotary_embedding_dim is_packed_batching", only={"scale": 1.0})
 def rotary_embedding(s: Spelling) -> Result:
     x, at, cos = s.val("input"), s.val("position_ids"), s.val("cos_cache")
     flat = x.rank == 3
@@ -67,12 +67,12 @@ def rotary_embedding(s: Spelling) -> Result:
 
 # ---------------------------------------------------------------- heads that share keys
 
-@spelt("GroupQueryAttention", "query key value past_key past_value seqlens_k "
-       "total_sequence_length cos_cache sin_cache position_ids attention_bias head_sink k_scale "
-       "v_scale q_norm_weight k_norm_weight query_seqlens",
-       "num_heads kv_num_heads scale softcap do_rotary rotary_interleaved local_window_size "
-       "smooth_softmax causal qk_norm_epsilon q_norm_epsilon k_norm_epsilon qk_output "
-       "sliding_window_cache k_quant_type v_quant_type kv_cache_bit_width")
+@spells("GroupQueryAttention", "query key value past_key past_value seqlens_k "
+        "total_sequence_length cos_cache sin_cache position_ids attention_bias head_sink k_scale "
+        "v_scale q_norm_weight k_norm_weight query_seqlens",
+        "num_heads kv_num_heads scale softcap do_rotary rotary_interleaved local_window_size "
+        "smooth_softmax causal qk_norm_epsilon q_norm_epsilon k_norm_epsilon qk_output "
+        "sliding_window_cache k_quant_type v_quant_type kv_cache_bit_width")
 def group_query_attention(s: Spelling) -> Result:
     q, k, v = _operands(s)
     dtype, sequence = q.dtype, q.shape[2]
@@ -116,7 +116,7 @@ def _normed(s: Spelling, v: Val, name: str) -> Val:
     return s("RMSNormalization", v, weight, axis=-1, epsilon=epsilon)
 
 
-def _attended(s: Spelling, cache: Whole | Window, q: Val, k: Val, v: Val, only: Val | None = None
+def _attended(s: Spelling, cache: Whole | KeyWindow, q: Val, k: Val, v: Val, only: Val | None = None
               ) -> tuple[Val, Val | None]:
     """(the output; what ``qk_output`` asks for).  Queries that share keys stand together: [batch,
     shared, group, sequence, size] against [batch, shared, 1, total, size].  ``only``: which keys
@@ -143,7 +143,7 @@ def _attended(s: Spelling, cache: Whole | Window, q: Val, k: Val, v: Val, only: 
     return joined(s, mixed), _shown(s, cache, score, share, keep)
 
 
-def _shown(s: Spelling, cache: Whole | Window, score: Val, share: Val, keep: Val) -> Val | None:
+def _shown(s: Spelling, cache: Whole | KeyWindow, score: Val, share: Val, keep: Val) -> Val | None:
     """Output 3, [batch, heads, sequence, total]: scores (1) or their softmax (2), 0 where a key
     does not count."""
     kind = s.attr("qk_output", 0)
@@ -151,12 +151,12 @@ def _shown(s: Spelling, cache: Whole | Window, score: Val, share: Val, keep: Val
         return None
     if kind not in (1, 2):
         raise s.b.bad(f"output 3 with qk_output = {kind}, which is neither 1 nor 2")
-    if isinstance(cache, Window):
+    if isinstance(cache, KeyWindow):
         raise s.b.unsupported("qk_output of a cache that slides",
                               "export the model with qk_output = 0")
     shown = s("Where", keep, score if kind == 1 else share, s.number(0, score.dtype))
     past, whole_length = s.opt("past_key"), s.val("total_sequence_length")
-    if past is not None and same(past.shape[2], cache.total):
+    if past is not None and are_equal(past.shape[2], cache.total):
         shown = in_use(s, shown, s.b.index_at(whole_length, (Const(0),) * whole_length.rank), 3)
     batch, sequence, total = shown.shape[0], shown.shape[-2], shown.shape[-1]
     return s.reshape(shown, batch, s.given("num_heads"), sequence, total, out=3)
@@ -177,9 +177,10 @@ def _weights(s: Spelling, score: Val, keep: Val) -> Val:
 
 # ---------------------------------------------------------------- blocks of keys
 
-@spelt("SparseAttention", "query key value past_key past_value block_row_indices block_col_indices "
-       "total_sequence_length key_total_sequence_lengths cos_cache sin_cache",
-       "num_heads kv_num_heads scale sparse_block_size do_rotary rotary_interleaved")
+@spells("SparseAttention",
+        "query key value past_key past_value block_row_indices block_col_indices "
+        "total_sequence_length key_total_sequence_lengths cos_cache sin_cache",
+        "num_heads kv_num_heads scale sparse_block_size do_rotary rotary_interleaved")
 def sparse_attention(s: Spelling) -> Result:
     """GroupQueryAttention in a cache with room, whose queries look at some blocks of keys: those of
     constant lists, one for each head in turns."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aotc.frontend.building.spelling import Spelling, spelt
+from aotc.frontend.building.spelling import Spelling, spells
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.ops.contrib.ops_token_rows import requests
@@ -17,7 +17,7 @@ from aotc.ir.expr import (
     Shape,
     Unary,
     Where,
-    any_of,
+    any_holds,
     compare,
     maximum,
     minimum,
@@ -40,7 +40,7 @@ def _mixed(e: Expr, steps: tuple[tuple[int, int], ...], last: int) -> Expr:
     return Binary("xor", e, Binary("shr", e, _word(last)))
 
 
-@spelt("MurmurHash3", "X", "positive seed", kinds="fiu")
+@spells("MurmurHash3", "X", "positive seed", kinds="fiu")
 def murmur_hash(s: Spelling) -> Result:
     """MurmurHash3_x86_32 (A. Appleby, in the public domain) of every number's bytes."""
     x, signed = s.val("X"), not s.attr("positive", 1)
@@ -69,7 +69,7 @@ def murmur_hash(s: Spelling) -> Result:
 
 # ---------------------------------------------------------------- runs of words
 
-@spelt("NGramRepeatBlock", "input_ids scores", "ngram_size", kinds="i")
+@spells("NGramRepeatBlock", "input_ids scores", "ngram_size", kinds="i")
 def no_repeated_runs(s: Spelling) -> Result:
     """Scores of words that would end a run of ``ngram_size`` which is there already are -inf."""
     ids, scores, size = s.val("input_ids"), s.val("scores"), s.given("ngram_size")
@@ -79,8 +79,9 @@ def no_repeated_runs(s: Spelling) -> Result:
     s.b.require("ge", length, size, "a row holds a run")
 
     def same_run(i: Index) -> Expr:
-        differs = any_of(compare("ne", s.b.at(ids, (i[0], i[1] + k)),
-                                 s.b.at(ids, (i[0], length - before + k))) for k in range(before))
+        differs = any_holds(compare("ne", s.b.at(ids, (i[0], i[1] + k)),
+                                    s.b.at(ids, (i[0], length - before + k)))
+                            for k in range(before))
         never = const(-np.inf, "f32")
         return never if differs is None else Where(differs, const(np.inf, "f32"), never)
     ends = s.cut(ids, 1, before, length)
@@ -132,7 +133,7 @@ def _hashed(s: Spelling, runs: Runs, places: Shape, word: Callable[[Index, int],
         for k in range(1, back + 1):
             apart += [compare("eq", word(place, k), nothing)] if runs.resets else []
             apart += [parted(place, k)] if parted is not None else []
-        other = any_of(apart)
+        other = any_holds(apart)
         return word(place, back) if other is None else Where(other, nothing, word(place, back))
 
     def mix(i: Index) -> Expr:
@@ -151,8 +152,8 @@ def _hashed(s: Spelling, runs: Runs, places: Shape, word: Callable[[Index, int],
     return b.map(mixed.shape, within, [mixed])
 
 
-@spelt("NGramHashMapping", "input_ids multipliers vocab_sizes past_ids head_offsets eos_token_id "
-       "segment_ids", "max_ngram_size n_head_per_ngram pad_id reset_on_eos", kinds="i")
+@spells("NGramHashMapping", "input_ids multipliers vocab_sizes past_ids head_offsets eos_token_id "
+        "segment_ids", "max_ngram_size n_head_per_ngram pad_id reset_on_eos", kinds="i")
 def run_hashes(s: Spelling) -> Result:
     """[batch, sequence, heads]: of the runs of 2 words, then 3, .., that end at each word."""
     b, ids, segments = s.b, s.val("input_ids"), s.opt("segment_ids")
@@ -174,10 +175,10 @@ def run_hashes(s: Spelling) -> Result:
     return made, s.cut(whole, 1, sequence, sequence + before, out=1)
 
 
-@spelt("VarlenNGramHashMapping", "input_ids multipliers vocab_sizes cumulative_sequence_length "
-       "past_ids head_offsets eos_token_id segment_ids past_segment_ids -capture_count",
-       "max_ngram_size n_head_per_ngram pad_id reset_on_eos", only={"state_update_capacity": 0},
-       kinds="i")
+@spells("VarlenNGramHashMapping", "input_ids multipliers vocab_sizes cumulative_sequence_length "
+        "past_ids head_offsets eos_token_id segment_ids past_segment_ids -capture_count",
+        "max_ngram_size n_head_per_ngram pad_id reset_on_eos", only={"state_update_capacity": 0},
+        kinds="i")
 def packed_hashes(s: Spelling) -> Result:
     """NGramHashMapping of every request: [tokens, heads], and the last words of each."""
     b, ids, ends = s.b, s.val("input_ids"), s.val("cumulative_sequence_length")

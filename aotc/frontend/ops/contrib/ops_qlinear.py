@@ -6,7 +6,7 @@ from typing import Any
 
 from onnx import TensorProto
 
-from aotc.frontend.building.spelling import Spelling, spelt
+from aotc.frontend.building.spelling import Spelling, spells
 from aotc.frontend.building.values import Result, Val
 from aotc.frontend.ops.contrib.ops_attention import self_attention
 from aotc.frontend.ops.contrib.ops_fused import channels_first, channels_last, embedded
@@ -15,13 +15,13 @@ _POOL = "auto_pad ceil_mode count_include_pad kernel_shape pads strides"
 _CONV = "auto_pad dilations group kernel_shape pads strides"
 
 
-@spelt("DequantizeLinear", "x x_scale x_zero_point", "axis", kinds="iu")
+@spells("DequantizeLinear", "x x_scale x_zero_point", "axis", kinds="iu")
 def dequantize(s: Spelling) -> Result:
     return s("DequantizeLinear", s.val("x"), s.val("x_scale"), s.opt("x_zero_point"), out=0,
              axis=s.attr("axis", 1))
 
 
-@spelt("QuantizeLinear", "x y_scale y_zero_point", "axis")
+@spells("QuantizeLinear", "x y_scale y_zero_point", "axis")
 def quantize(s: Spelling) -> Result:
     return s("QuantizeLinear", s.val("x"), s.val("y_scale"), s.opt("y_zero_point"), out=0,
              axis=s.attr("axis", 1))
@@ -43,8 +43,8 @@ def _rounded(s: Spelling, v: Val, scale: str, zero: str) -> Val:
     return s("QuantizeLinear", v, s.val(scale), at, out=0)
 
 
-@spelt("QLinearAveragePool", "X x_scale x_zero_point y_scale y_zero_point",
-       f"{_POOL} channels_last", kinds="iu")
+@spells("QLinearAveragePool", "X x_scale x_zero_point y_scale y_zero_point",
+        f"{_POOL} channels_last", kinds="iu")
 def qlinear_average_pool(s: Spelling) -> Result:
     x, last = _real(s, "X", "x_scale", "x_zero_point"), s.attr("channels_last", 0)
     x = channels_first(s, x) if last else x
@@ -53,23 +53,23 @@ def qlinear_average_pool(s: Spelling) -> Result:
     return _rounded(s, y, "y_scale", "y_zero_point")
 
 
-@spelt("QLinearReduceMean", "data data_scale data_zero_point reduced_scale reduced_zero_point",
-       "axes keepdims", kinds="iu")
+@spells("QLinearReduceMean", "data data_scale data_zero_point reduced_scale reduced_zero_point",
+        "axes keepdims", kinds="iu")
 def qlinear_reduce_mean(s: Spelling) -> Result:
     x = _real(s, "data", "data_scale", "data_zero_point")
     mean = s("ReduceMean", x, s.ints(*s.attr("axes", ())), keepdims=s.attr("keepdims", 1))
     return _rounded(s, mean, "reduced_scale", "reduced_zero_point")
 
 
-@spelt("QLinearWhere", "condition X x_scale x_zero_point Y y_scale y_zero_point z_scale "
-       "z_zero_point", kinds="b")
+@spells("QLinearWhere", "condition X x_scale x_zero_point Y y_scale y_zero_point z_scale "
+        "z_zero_point", kinds="b")
 def qlinear_where(s: Spelling) -> Result:
     x, y = _real(s, "X", "x_scale", "x_zero_point"), _real(s, "Y", "y_scale", "y_zero_point")
     z = s("Where", s.val("condition"), x, y)
     return s("QuantizeLinear", z, s.val("z_scale"), s.val("z_zero_point"), out=0)
 
 
-@spelt("QLinearConcat", "Y_scale Y_zero_point", "axis", more=True)
+@spells("QLinearConcat", "Y_scale Y_zero_point", "axis", more=True)
 def qlinear_concat(s: Spelling) -> Result:
     """Behind scale and zero point of the result stand tensors, each with its own two."""
     args = s.b.inputs()[2:]
@@ -80,8 +80,8 @@ def qlinear_concat(s: Spelling) -> Result:
     return s("QuantizeLinear", y, s.val("Y_scale"), s.val("Y_zero_point"), out=0)
 
 
-@spelt("QLinearConv", "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B",
-       f"{_CONV} channels_last", kinds="iu")
+@spells("QLinearConv", "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B",
+        f"{_CONV} channels_last", kinds="iu")
 def qlinear_conv(s: Spelling) -> Result:
     last, names = s.attr("channels_last", 0), list(s.inputs)
     x = channels_first(s, s.val("x")) if last else s.val("x")
@@ -103,23 +103,23 @@ def _product(s: Spelling, a: Val, b: Val, zeros: tuple[Val | None, Val | None], 
     return s("Cast", y, out=out, to=TensorProto.FLOAT16) if half else y
 
 
-@spelt("MatMulIntegerToFloat", "A B a_scale b_scale a_zero_point b_zero_point bias", kinds="iu")
+@spells("MatMulIntegerToFloat", "A B a_scale b_scale a_zero_point b_zero_point bias", kinds="iu")
 def matmul_integer_to_float(s: Spelling) -> Result:
     scale = s("Mul", s.val("a_scale"), s.val("b_scale"))
     return _product(s, s.val("A"), s.val("B"), (s.opt("a_zero_point"), s.opt("b_zero_point")),
                     scale, s.opt("bias"))
 
 
-@spelt("DynamicQuantizeMatMul", "A B b_scale b_zero_point bias")
+@spells("DynamicQuantizeMatMul", "A B b_scale b_zero_point bias")
 def dynamic_quantize_matmul(s: Spelling) -> Result:
     a, scale, zero = s.several("DynamicQuantizeLinear", [s.val("A")], [None] * 3)
     return _product(s, a, s.val("B"), (zero, s.opt("b_zero_point")),
                     s("Mul", scale, s.val("b_scale")), s.opt("bias"))
 
 
-@spelt("QAttention", "input weight bias input_scale weight_scale mask_index input_zero_point "
-       "weight_zero_point past", "num_heads scale mask_filter_value unidirectional",
-       only={"do_rotary": 0, "past_present_share_buffer": 0}, kinds="iu")
+@spells("QAttention", "input weight bias input_scale weight_scale mask_index input_zero_point "
+        "weight_zero_point past", "num_heads scale mask_filter_value unidirectional",
+        only={"do_rotary": 0, "past_present_share_buffer": 0}, kinds="iu")
 def quantised_attention(s: Spelling) -> Result:
     zeros = (s.opt("input_zero_point"), s.opt("weight_zero_point"))
     scale = s("Mul", s.val("input_scale"), s.val("weight_scale"))
@@ -129,11 +129,11 @@ def quantised_attention(s: Spelling) -> Result:
 
 # ---------------------------------------------------------------- embeddings
 
-@spelt("QEmbedLayerNormalization", "input_ids segment_ids word_embedding position_embedding "
-       "segment_embedding gamma beta mask word_embedding_scale position_embedding_scale "
-       "segment_embedding_scale gamma_scale beta_scale word_embedding_zero_point "
-       "position_embedding_zero_point segment_embedding_zero_point gamma_zero_point "
-       "beta_zero_point", "epsilon", kinds="i")
+@spells("QEmbedLayerNormalization", "input_ids segment_ids word_embedding position_embedding "
+        "segment_embedding gamma beta mask word_embedding_scale position_embedding_scale "
+        "segment_embedding_scale gamma_scale beta_scale word_embedding_zero_point "
+        "position_embedding_zero_point segment_embedding_zero_point gamma_zero_point "
+        "beta_zero_point", "epsilon", kinds="i")
 def quantised_embedding(s: Spelling) -> Result:
     words, places, gamma, beta = (
         _real(s, n, f"{n}_scale", f"{n}_zero_point")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from onnx import TensorProto
 
 from aotc.frontend.building.bodies import Made, loop
-from aotc.frontend.building.spelling import Spelling, spelt
+from aotc.frontend.building.spelling import Spelling, spells
 from aotc.frontend.building.symbolic import const
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.ops.contrib.attention import width
@@ -27,9 +27,9 @@ def rounded(s: Spelling, v: Val, dtype: str, out: int) -> Val:
 
 # ---------------------------------------------------------------- causal convolutions
 
-@spelt("CausalConvWithState", "input weight bias past_state", "activation dilation channels_last",
-       only={"ndim": 1, "state_window": 0, "state_update_capacity": 0, "state_channels_last": -1,
-             "state_length": 0, "input_channel_offset": 0, "input_channels": 0})
+@spells("CausalConvWithState", "input weight bias past_state", "activation dilation channels_last",
+        only={"ndim": 1, "state_window": 0, "state_update_capacity": 0, "state_channels_last": -1,
+              "state_length": 0, "input_channel_offset": 0, "input_channels": 0})
 def causal_conv(s: Spelling) -> Result:
     """Every channel by itself over [batch, channels, length], each place with those before it;
     channels of any number of dimensions where they come last."""
@@ -101,8 +101,8 @@ def _count(v: Val) -> int:
     return static[0]
 
 
-@spelt("LinearAttention", "query key value past_state decay beta",
-       "q_num_heads kv_num_heads update_rule scale chunk_size", only={"state_window": 0})
+@spells("LinearAttention", "query key value past_state decay beta",
+        "q_num_heads kv_num_heads update_rule scale chunk_size", only={"state_window": 0})
 def linear_attention(s: Spelling) -> Result:
     q, k, v, past = s.val("query"), s.val("key"), s.val("value"), s.opt("past_state")
     rule, dtype = s.attr("update_rule", "gated_delta"), q.dtype

@@ -1,6 +1,6 @@
 """Layers with a state over tokens of several requests, one after the other: [tokens, ..]."""
 
-from aotc.frontend.building.spelling import Spelling, spelt
+from aotc.frontend.building.spelling import Spelling, spells
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.ops.contrib.attention import width
 from aotc.frontend.ops.contrib.ops_recurrence import RULES, Tokens, activated, attended, rounded
@@ -12,9 +12,9 @@ _NORM = 1e-6  # added to sums of squares
 
 # ---------------------------------------------------------------- convolutions
 
-@spelt("VarlenCausalConvWithState", "input weight cumulative_sequence_length bias initial_state "
-       "-capture_count -kernel_delta -previous_mask", "activation dilation",
-       only={"state_update_capacity": 0, "delta_offset": 0, "group_size": 1})
+@spells("VarlenCausalConvWithState", "input weight cumulative_sequence_length bias initial_state "
+        "-capture_count -kernel_delta -previous_mask", "activation dilation",
+        only={"state_update_capacity": 0, "delta_offset": 0, "group_size": 1})
 def packed_conv(s: Spelling) -> Result:
     """CausalConvWithState of every request: (output, the state of each)."""
     b, given, past, ends = s.b, s.val("input"), s.val("initial_state"), s.val(
@@ -63,9 +63,9 @@ def requests(s: Spelling, ends: Val, tokens: Expr) -> Val:
 
 # ---------------------------------------------------------------- linear attention
 
-@spelt("GatedDeltaNet", "query key value -cu_seqlens decay beta initial_state a_log dt_bias "
-       "-capture_count -state_update_active", "update_rule scale chunk_size beta_activation "
-       "gate_activation gate_lower_bound qk_l2_norm", only={"state_update_capacity": 0})
+@spells("GatedDeltaNet", "query key value -cu_seqlens decay beta initial_state a_log dt_bias "
+        "-capture_count -state_update_active", "update_rule scale chunk_size beta_activation "
+        "gate_activation gate_lower_bound qk_l2_norm", only={"state_update_capacity": 0})
 def gated_delta_net(s: Spelling) -> Result:
     """LinearAttention of requests of one length, whose state is [batch, heads, columns, size]."""
     state, rule = s.opt("initial_state"), s.attr("update_rule", "gated_delta")

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from aotc.frontend.building.spelling import Spelling, spelt
+from aotc.frontend.building.spelling import Spelling, spells
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.ir.expr import Const, Expr, Unary, Where, compare, maximum, minimum
 from aotc.ir.program import static_shape
@@ -13,48 +13,48 @@ from aotc.ir.program import static_shape
 _GRIDS = 16  # the opset whose GridSample has these modes
 
 
-@spelt("Pad", "data pads value", "mode", kinds="fiu")
+@spells("Pad", "data pads value", "mode", kinds="fiu")
 def pad(s: Spelling) -> Result:
     pads = s.val("pads")
     pads = s("Reshape", pads, s.ints(-1)) if pads.rank == 2 else pads
     return s("Pad", s.val("data"), pads, s.opt("value"), mode=s.attr("mode", "constant"), out=0)
 
 
-@spelt("Trilu", "X k", "upper", kinds="fiub")
+@spells("Trilu", "X k", "upper", kinds="fiub")
 def trilu(s: Spelling) -> Result:
     return s("Trilu", s.val("X"), s.opt("k"), upper=s.attr("upper", 1), out=0)
 
 
-@spelt("GridSample", "X Grid", "align_corners mode padding_mode")
+@spells("GridSample", "X Grid", "align_corners mode padding_mode")
 def grid_sample(s: Spelling) -> Result:
     return s("GridSample", s.val("X"), s.val("Grid"), out=0, opset=_GRIDS, **s.node.attrs)
 
 
-@spelt("GatherND", "data indices", kinds="fiub")
+@spells("GatherND", "data indices", kinds="fiub")
 def gather_nd(s: Spelling) -> Result:
     return s("GatherND", s.val("data"), s.val("indices"), out=0)
 
 
-@spelt("ExpandDims", "X axis", kinds="fiub")
+@spells("ExpandDims", "X axis", kinds="fiub")
 def expand_dims(s: Spelling) -> Result:
     return s("Unsqueeze", s.val("X"), s("Reshape", s.val("axis"), s.ints(1)), out=0)
 
 
-@spelt("TorchEmbedding", "weight indices padding_idx scale_grad_by_freq", kinds="fiu")
+@spells("TorchEmbedding", "weight indices padding_idx scale_grad_by_freq", kinds="fiu")
 def torch_embedding(s: Spelling) -> Result:
     """What counts in training only makes no difference."""
     return s("Gather", s.val("weight"), s.val("indices"), axis=0, out=0)
 
 
-@spelt("GemmFastGelu", "X W bias")
+@spells("GemmFastGelu", "X W bias")
 def gemm_fast_gelu(s: Spelling) -> Result:
     y, bias = s("MatMul", s.val("X"), s.val("W")), s.opt("bias")
     y = y if bias is None else s("Add", y, bias)
     return s("Gelu", y, approximate="tanh", out=0)
 
 
-@spelt("SwiGLU", "gate up", "activation_alpha activation_beta limit",
-       only={"round_activation": 0})
+@spells("SwiGLU", "gate up", "activation_alpha activation_beta limit",
+        only={"round_activation": 0})
 def swiglu(s: Spelling) -> Result:
     gate, up = s.val("gate"), s.opt("up")
     if up is None:
@@ -73,7 +73,7 @@ def gated(s: Spelling, gate: Val, up: Val, limit: float, alpha: float, beta: flo
     return s("Mul", s("Swish", gate, alpha=alpha), up, out=out)
 
 
-@spelt("CDist", "A B", "metric")
+@spells("CDist", "A B", "metric")
 def cdist(s: Spelling) -> Result:
     """Distances between the rows of two matrices."""
     metric = s.attr("metric", "sqeuclidean")
@@ -85,7 +85,7 @@ def cdist(s: Spelling) -> Result:
     return s("Sqrt", total, out=0) if root else total
 
 
-@spelt("UnfoldTensor", "input", "dim size step", kinds="fiub")
+@spells("UnfoldTensor", "input", "dim size step", kinds="fiub")
 def unfold(s: Spelling) -> Result:
     """All slices of ``size`` elements along a dimension, so many ``step`` apart, as a last one."""
     x, size, step = s.val("input"), s.given("size"), s.attr("step", 1)
@@ -100,7 +100,7 @@ def unfold(s: Spelling) -> Result:
     return s.b.move(x, (*x.shape[:axis], count, *x.shape[axis + 1:], Const(size)), source)
 
 
-@spelt("Range", "start limit delta", kinds="fi")
+@spells("Range", "start limit delta", kinds="fi")
 def numbers(s: Spelling) -> Result:
     first = s.val("start")
     step = s.number(1, first.dtype) if s.opt("delta") is None else s.val("delta")
@@ -108,24 +108,24 @@ def numbers(s: Spelling) -> Result:
     return s("Range", *(s("Reshape", v, one) for v in (first, s.val("limit"), step)), out=0)
 
 
-@spelt("SampleOp", "X", kinds="fiu")
+@spells("SampleOp", "X", kinds="fiu")
 def sample(s: Spelling) -> Result:
     return s("Identity", s.val("X"), out=0)
 
 
-@spelt("Unique", "x", kinds="f")
+@spells("Unique", "x", kinds="f")
 def unique(s: Spelling) -> Result:
     """(what there is, in the order of appearance; which of them each element is; how many)."""
     made = s.several("Unique", [s.val("x")], (0, None, 1, 2), sorted=0)
     return made[0], made[2], made[3]
 
 
-@spelt("MatMulInteger16", "A B", kinds="i")
+@spells("MatMulInteger16", "A B", kinds="i")
 def matmul_16(s: Spelling) -> Result:
     return s("MatMul", *(s.cast(s.val(n), "i32") for n in "AB"), out=0)
 
 
-@spelt("SparseToDenseMatMul", "A B", "transA transB alpha", kinds="fiu")
+@spells("SparseToDenseMatMul", "A B", "transA transB alpha", kinds="fiu")
 def sparse_matmul(s: Spelling) -> Result:
     """A sparse constant is a dense one here."""
     return matmul_of(s, s.attr("transA", 0), s.attr("transB", 0))
@@ -142,8 +142,8 @@ def matmul_of(s: Spelling, *turned: int) -> Val:
 
 # ---------------------------------------------------------------- relative positions
 
-@spelt("RelativePositionBias", "bias_table query_length key_length", "max_distance "
-       "is_bidirectional")
+@spells("RelativePositionBias", "bias_table query_length key_length", "max_distance "
+        "is_bidirectional")
 def relative_position_bias(s: Spelling) -> Result:
     """[1, heads, query, key]: for every distance the row of its bucket; the table is [buckets,
     heads]."""

@@ -6,8 +6,8 @@ import numpy as np
 
 from aotc.frontend.building.bodies import Made, loop
 from aotc.frontend.building.calls import expect_count
-from aotc.frontend.building.declared import Count, filled, room
-from aotc.frontend.building.spelling import Spelling, spelt
+from aotc.frontend.building.declared import Count, room, zero_behind
+from aotc.frontend.building.spelling import Spelling, spells
 from aotc.frontend.building.symbolic import cast, conjunction, const
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.ir.expr import Axis, Const, Expr, Where, compare, maximum, minimum
@@ -16,7 +16,7 @@ from aotc.ir.simplify import simplify
 _BOTH, _ROW, _COLUMN = range(3)  # how a way came to a place: from which neighbour before it
 
 
-@spelt("DynamicTimeWarping", "input")
+@spells("DynamicTimeWarping", "input")
 def time_warping(s: Spelling) -> Result:
     """[2, length] of i32: the places (row, column) of the way of least cost from the first to the
     last, each step one row, one column, or one of both further."""
@@ -36,7 +36,7 @@ def time_warping(s: Spelling) -> Result:
     def place(i: Index) -> Expr:
         at = maximum(minimum(b.load(total, ()) - 1 - i[1], most - 1), Const(0))
         return cast("i32", b.load(path, (at, i[0])))
-    return b.map((Const(2), count.extent), lambda i: filled(b, count, i[1], place(i)),
+    return b.map((Const(2), count.extent), lambda i: zero_behind(b, count, i[1], place(i)),
                  [path, total])
 
 

@@ -11,7 +11,7 @@ from aotc.frontend.building.symbolic import cast, const
 from aotc.ir.dtypes import INDEX, Array
 from aotc.ir.expr import Axis, Cast, Const, Expr, Unary, Where, compare, int_of, maximum
 from aotc.ir.simplify import simplify
-from aotc.oracle.eval_expr import Scope
+from aotc.oracle.eval_expr import EvalScope
 
 EXACT = "f64"
 ROUNDED = "f32"  # of places whose rounding decides which element is read
@@ -144,4 +144,4 @@ def nearest(o: Expr, a: Line, coord: str, rounding: str) -> Expr:
 def known(fn: Callable[[Expr], Expr], m: Expr) -> Array:
     """``fn`` of the indices below ``m``, a number: [m]."""
     o, size = Axis("o", m), int_of(m)
-    return np.broadcast_to(Scope({o: (0, size)}, None, {}).value(fn(o)), (size,))
+    return np.broadcast_to(EvalScope({o: (0, size)}, None, {}).value(fn(o)), (size,))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.symbolic import const, summed
+from aotc.frontend.building.symbolic import add_values, const
 from aotc.frontend.building.values import Element, Index, Val
 from aotc.frontend.ops.images.coordinates import ROUNDED, Line, nearest, place_of, real
 from aotc.frontend.ops.images.resample import Sampling
@@ -113,13 +113,13 @@ def _cubic(b: Builder, x: Val, a: FreeAxis, how: Sampling) -> Element:
     def element(i: Index) -> Expr:
         o = i[a.number]
         shares = [b.load(w, (o,)) for w in weights]
-        total = summed(shares) if how.exclude else None
+        total = add_values(shares) if how.exclude else None
         terms = []
         for t, w in enumerate(shares):
             e = _read(b, x, a, i, _inside(b.load(places[t], (o,)), a.n))
             share = _as(x.dtype, w if total is None else w / total)
             terms.append(e * share)
-        return summed(terms)
+        return add_values(terms)
     return element
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from aotc.frontend.building import calls
 from aotc.frontend.building.bodies import MOST_UNROLLED
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import Count, filled, loaded, room
+from aotc.frontend.building.declared import Count, reads_data, room, zero_behind
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Val
@@ -75,7 +75,7 @@ def non_max_suppression(node: Node, b: Builder) -> Result:
         given = *given[:2], b.scalar_val(float("-inf"), scores.dtype)
     count = room(b, [(0, 0)], _most(b, scores, given[0])) or Count(b.declared(rank=2)[0])
     if b.library:
-        return calls.suppressed(b, boxes, scores, *given, count)
+        return calls.suppress_boxes(b, boxes, scores, *given, count)
     dims = static_shape(scores.shape)
     if dims is None:
         raise b.unsupported("symbolic batches, classes or boxes", "pin the dimensions")
@@ -108,7 +108,7 @@ def non_max_suppression(node: Node, b: Builder) -> Result:
 
     def row(i: Index) -> Expr:
         at = source_index(table.shape, flat)((place(i[0]),))
-        return filled(b, count, i[0], Where(compare("eq", i[1], Const(0)), at[0], Where(
+        return zero_behind(b, count, i[0], Where(compare("eq", i[1], Const(0)), at[0], Where(
             compare("eq", i[1], Const(1)), at[1], b.at(table, tuple(at)))))
     return b.map((count.extent, Const(3)), row, [table])
 
@@ -117,7 +117,7 @@ def _most(b: Builder, scores: Val, most: Val | None) -> Expr:
     """The largest number of boxes that can be selected."""
     batches, classes, boxes = scores.shape
     each = Const(0) if most is None else cast(INDEX, b.at(most, (Const(0),) * most.rank))
-    each = (most_of(b, each) or boxes) if loaded(each) else maximum(each, Const(0))
+    each = (most_of(b, each) or boxes) if reads_data(each) else maximum(each, Const(0))
     each = minimum(each, boxes)
     return batches * classes * each
 

@@ -15,7 +15,7 @@ from aotc.ir.expr import (
     Const,
     Expr,
     Where,
-    all_of,
+    all_hold,
     as_expr,
     axes_of,
     compare,
@@ -38,7 +38,7 @@ class Geometry:
 
 def guarded(b: Builder, x: Val, index: Index, extra: Iterable[Expr | None] = ()) -> Expr:
     """x[index], 0 outside; no Where if nothing can lie outside."""
-    cond = all_of([c for c in (guards(index[2:], x.shape[2:]), *extra) if c is not None])
+    cond = all_hold([c for c in (guards(index[2:], x.shape[2:]), *extra) if c is not None])
     value = b.load(x, index)
     return value if cond is None else Where(cond, value, const(0, x.dtype))
 
@@ -172,7 +172,7 @@ def _sub_pixel(b: Builder, x: Val, w: Val, groups: int, ic: int, oc: int, geo: G
         weight.append(simplify(q * s + (phase[k] + geo.pad[k]) % s))
         if geo.kernel[k] % s:
             conds.append(simplify(compare("lt", weight[k], Const(geo.kernel[k]))))
-    inside = all_of(c for c in conds if not isinstance(c, Const))
+    inside = all_hold(c for c in conds if not isinstance(c, Const))
     raxes = tuple(q for q in taps if q.extent != Const(1))
     own = [a for a in phase + list(raxes) if any(a in axes_of(e) for e in weight)]
     w = _phase_weights(b, w, own, weight, inside)

@@ -5,7 +5,7 @@ from itertools import product
 
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.symbolic import cast, conjunction, const, summed
+from aotc.frontend.building.symbolic import add_values, cast, conjunction, const
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.ir.expr import Const, Expr, Unary, Where, as_expr, compare, maximum, minimum
@@ -99,7 +99,7 @@ def grid_sample(node: Node, b: Builder) -> Result:
             for _, w in corner:
                 e = e if w is None else e * w
             return e
-        return summed(map(weighted, product(*(taps(index, k) for k in range(rank)))))
+        return add_values(map(weighted, product(*(taps(index, k) for k in range(rank)))))
     return b.map(shape, body, [x, grid])
 
 

@@ -12,7 +12,7 @@ from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.window import Window, counts, guards, kernel_of, spatial_names, window
 from aotc.ir.dtypes import INDEX, is_float
 from aotc.ir.expr import Axis, Binary, Const, Expr, Unary, Var, Where, compare
-from aotc.ir.program import Fold, neutral
+from aotc.ir.program import Fold, neutral_value
 from aotc.ir.simplify import simplify
 
 
@@ -37,7 +37,7 @@ def max_pool(node: Node, b: Builder) -> Result:
     b.need(x, "fiu")
     if len(node.outputs) > 1 and node.outputs[1]:
         return _max_with_index(b, x)
-    return _pool(b, x, "max", neutral("max", x.dtype))[1]
+    return _pool(b, x, "max", neutral_value("max", x.dtype))[1]
 
 
 def _max_with_index(b: Builder, x: Val) -> tuple[Val, Val]:
@@ -50,7 +50,7 @@ def _max_with_index(b: Builder, x: Val) -> tuple[Val, Val]:
     inner = tuple(win.at(d, o[d], k[d]) for d in range(rank))
     cond = guards(inner, x.shape[2:])
     body: Expr = b.load(x, (n, c) + inner)
-    body = body if cond is None else Where(cond, body, neutral("max", x.dtype))
+    body = body if cond is None else Where(cond, body, neutral_value("max", x.dtype))
     tap: Expr = Const(0)
     for d in range(rank):
         tap = tap * win.kernel[d] + k[d]
@@ -58,7 +58,7 @@ def _max_with_index(b: Builder, x: Val) -> tuple[Val, Val]:
     wins: Expr = Binary("gt", element, best)
     if is_float(x.dtype):
         wins = nan_wins(wins, element, best)
-    fold = Fold((("best", x.dtype), ("arg", INDEX)), (neutral("max", x.dtype), Const(-1)),
+    fold = Fold((("best", x.dtype), ("arg", INDEX)), (neutral_value("max", x.dtype), Const(-1)),
                 (Where(wins, element, best), Where(wins, simplify(tap), arg)))
     top, taps = b.compute_fold((n, c) + o, k, fold, body, ("", "tap"))
 

@@ -22,7 +22,7 @@ from aotc.ir.expr import (
     maximum,
     minimum,
 )
-from aotc.ir.program import neutral
+from aotc.ir.program import neutral_value
 from aotc.ir.simplify import simplify
 
 Corners = list[tuple[Expr, Expr]]  # (place, weight)
@@ -115,7 +115,7 @@ def _sampled(b: Builder, x: Val, batches: Val, sides: Sequence[_Side], shape: In
         total = maximum(total, e) if largest else total + e
     total = Where(conjunction(line[0] for line in lines), total, const(0, f))
     fold = "max" if largest else "sum"
-    total = Where(conjunction(held), total, neutral(fold, f)) if held else total
+    total = Where(conjunction(held), total, neutral_value(fold, f)) if held else total
     found = b.compute(axes, total, grid, fold, "" if largest and not held else fold)
     if largest and not held:
         return found
@@ -168,7 +168,7 @@ def max_roi_pool(node: Node, b: Builder) -> Result:
     held = conjunction(
         compare(way, p, b.load(v, (axes[0], axes[2 + d])))
         for d, p in enumerate(pixel) for way, v in zip(("ge", "lt"), ends[d]))
-    low = neutral("max", x.dtype)
+    low = neutral_value("max", x.dtype)
     found = b.compute(axes, Where(held, b.load(x, (n, axes[1], *pixel)), low), pixel, "max", "max")
 
     def body(i: Index) -> Expr:

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import bounded, expect_shape
+from aotc.frontend.building.declared import bound_number, expect_shape
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.symbolic import cast, conjunction, const, summed
+from aotc.frontend.building.symbolic import add_values, cast, conjunction, const
 from aotc.frontend.building.values import At, Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.coordinates import (
@@ -33,7 +33,7 @@ from aotc.frontend.ops.images.resample import (
 from aotc.ir.dtypes import DTYPES, Array, is_float
 from aotc.ir.expr import Cast, Const, Expr, Unary, Where, compare, maximum, minimum
 from aotc.ir.program import static_shape
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 
 Factor = Expr | float | None
 Taps = tuple[Array, Array]  # [element, tap]: place in the source; weight
@@ -110,7 +110,7 @@ def _by_data(b: Builder, x: Val, axes: Sequence[int], scales: Val | None,
         factors = [e.value if isinstance(e, Const) else e for e in loads]
         given = [extent_by(e, x.shape[a], 0.0, declared[a]) for a, e in zip(axes, loads)]
     elif sizes is not None:
-        given = [bounded(e) for e in b.elements(sizes)]
+        given = [bound_number(e) for e in b.elements(sizes)]
     wanted = dict(zip(axes, given, strict=True))
     expect_shape(b, [wanted.get(k, d) for k, d in enumerate(x.shape)], declared)
     return factors, [declared[a] for a in axes]
@@ -135,7 +135,7 @@ def _resize(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes: 
     if len(wanted) != len(axes):
         raise b.bad(f"{len(wanted)} sizes for {len(axes)} axes")
     work = [(a, n, f) for a, n, f in zip(axes, wanted, factors)
-            if not same(x.shape[a], n) or f not in (None, 1)]
+            if not are_equal(x.shape[a], n) or f not in (None, 1)]
     source, whole = x, mode != "nearest" and not is_float(x.dtype) and work
     if whole:  # weights are fractions: rounded once, at the end
         x = b.map(x.shape, lambda i: cast("f32", b.at(source, i)), [source], "real")
@@ -197,7 +197,7 @@ def _one_axis(b: Builder, x: Val, a: FreeAxis, factor: Factor, mode: str, how: S
         def term(source: At, w: Val) -> Expr:
             e = b.at(x, i[:axis] + (source(i[axis]),) + i[axis + 1:])
             return e if mode == "nearest" else e * b.at(w, (i[axis],))
-        return summed(term(*tap) for tap in taps)
+        return add_values(term(*tap) for tap in taps)
     return b.map(shape, body, [x], tag)
 
 
@@ -224,7 +224,7 @@ def _symbolic_axis(b: Builder, x: Val, a: FreeAxis, factor: Factor, mode: str, h
     axis, old, n = a.number, a.n, a.m
     ratio = int(factor) if isinstance(factor, float) and factor == int(factor) else None
     whole = static_shape((simplify(n // old),))
-    if factor is None and same(n // old * old, n) and whole is not None:
+    if factor is None and are_equal(n // old * old, n) and whole is not None:
         ratio = whole[0]
     if ratio and not how.special and mode == "nearest" and _divides(how):
         shape = x.shape[:axis] + (n,) + x.shape[axis + 1:]

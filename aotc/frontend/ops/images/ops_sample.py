@@ -5,9 +5,9 @@ from itertools import product
 
 from aotc.frontend.building import calls
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import bounded, expect, expect_shape, loaded
+from aotc.frontend.building.declared import bound_number, expect, expect_shape, reads_data
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.symbolic import cast, conjunction, const, summed
+from aotc.frontend.building.symbolic import add_values, cast, conjunction, const
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.ops_grid import element
@@ -26,7 +26,7 @@ from aotc.ir.expr import (
     minimum,
 )
 from aotc.ir.program import static_shape
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 
 Corners = list[tuple[Expr, Expr]]  # (place, weight)
 
@@ -89,7 +89,7 @@ def _weighted(b: Builder, x: Val, lead: Index, corners: Sequence[Corners]) -> Ex
         for _, w in corner:
             e = e * w
         return e
-    return summed(map(weighted, product(*corners)))
+    return add_values(map(weighted, product(*corners)))
 
 
 @op("AffineGrid", since=20)
@@ -101,11 +101,11 @@ def affine_grid(node: Node, b: Builder) -> Result:
     if len(sizes) != rank + 2:
         raise b.bad(f"{len(sizes)} sizes of an image for matrices {theta}")
     dims: Shape = tuple(sizes[2:])
-    if any(map(loaded, sizes)):
+    if any(map(reads_data, sizes)):
         declared = b.declared(rank=len(sizes))
         expect_shape(b, [sizes[0], *dims, Const(rank)], declared)
         dims = declared[1:-1]
-    b.require("eq", theta.shape[0], declared[0] if any(map(loaded, sizes)) else sizes[0],
+    b.require("eq", theta.shape[0], declared[0] if any(map(reads_data, sizes)) else sizes[0],
               "as many matrices as images")
 
     def coordinate(i: Expr, n: Expr) -> Expr:
@@ -131,8 +131,8 @@ def col2im(node: Node, b: Builder) -> Result:
     rank = len(image)
     dilation, stride = (_repeated(node, k, rank, 1) for k in ("dilations", "strides"))
     pads = _repeated(node, "pads", 2 * rank, 0)
-    image, per = list(map(bounded, image)), volume(block)
-    if any(map(loaded, image + block)):
+    image, per = list(map(bound_number, image)), volume(block)
+    if any(map(reads_data, image + block)):
         declared = b.declared(rank=2 + rank)
         b.require("ge", declared[1], 1, "an image has channels")
         taps = simplify(x.shape[1] // declared[1])
@@ -162,7 +162,7 @@ def col2im(node: Node, b: Builder) -> Result:
         where, step = where + (at // stride[d]) * step, step * count
         steps.append(maximum(count, Const(0)))
     expect(b, [(volume(steps), x.shape[2])], "as many columns as places of the block")
-    place = b.checked(where, x.shape[2]) if loaded(where) else simplify(where)
+    place = b.checked(where, x.shape[2]) if reads_data(where) else simplify(where)
     column = b.load(x, (axes[0], axes[1] * per + tap, place))
     body = Where(conjunction(map(simplify, conds)), column, const(0, x.dtype))
     return b.compute(axes, body, (tap,), "sum")
@@ -182,7 +182,7 @@ def max_unpool(node: Node, b: Builder) -> Result:
     wanted = b.arg(2)
     given = small if wanted is None else tuple(b.elements(wanted))
     shape = given
-    if any(map(loaded, given)):
+    if any(map(reads_data, given)):
         shape = b.declared(rank=x.rank)
         expect_shape(b, given, shape)
     if len(shape) != x.rank:
@@ -195,8 +195,8 @@ def max_unpool(node: Node, b: Builder) -> Result:
     zeros = b.compute(b.axes(small), const(0, x.dtype), tag="zeros")
     places = b.compute(b.axes(x.shape), b.checked(b.index_at(
         indices, b.axes(x.shape)), size), tag="places")
-    whole = all(map(same, small, shape))
-    y = calls.scattered(b, zeros, places, x, "none", "" if whole else "small")
+    whole = all(map(are_equal, small, shape))
+    y = calls.scatter_rows(b, zeros, places, x, "none", "" if whole else "small")
     return y if whole else b.map(shape, lambda i: Where(
         conjunction(compare("lt", d, n) for d, n in zip(i, small)), b.at(y, i), const(0, x.dtype)),
         [y])

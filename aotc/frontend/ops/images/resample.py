@@ -11,7 +11,7 @@ import numpy as np
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import expect, expect_shape
 from aotc.frontend.building.rational import ratio, to_int
-from aotc.frontend.building.symbolic import cast, conjunction, const, summed
+from aotc.frontend.building.symbolic import add_values, cast, conjunction, const
 from aotc.frontend.building.values import Element, Index, Val
 from aotc.frontend.ops.images.coordinates import (
     COORDINATES,
@@ -40,7 +40,7 @@ from aotc.ir.expr import (
     maximum,
     minimum,
 )
-from aotc.ir.simplify import proves, same, simplify
+from aotc.ir.simplify import are_equal, proves, simplify
 
 WRITTEN_OUT = 16  # terms of a sum, at most
 
@@ -113,7 +113,8 @@ def resample(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes:
         out = b.map(x.shape, lambda i: cast("f32", b.at(x, i)), [x], "real")
     work = [Axis1(a, Line(d, m, s, _box(b, roi, k, len(axes)) if crops else None))
             for k, (a, d, m, s) in enumerate(zip(axes, old, wanted, factors))
-            if roi is not None or not same(d, m) or scales is not None and s != const(1, EXACT)]
+            if roi is not None or not are_equal(d, m) or scales is not None and
+            s != const(1, EXACT)]
     for place, axis in enumerate(work):
         tag = "" if place == len(work) - 1 and not whole else f"axis{axis.number}"
         out = _one(b, out, axis, mode, how, tag)
@@ -299,7 +300,7 @@ def _summed(b: Builder, shape: Shape, term: Callable[[Index, Expr], Expr], count
             sources: Sequence[Val], tag: str) -> Val:
     """The sum of ``count`` terms: written out where they are few, else a fold."""
     if isinstance(count, Const) and count.value <= WRITTEN_OUT:
-        return b.map(shape, lambda i: summed(term(i, Const(t)) for t in range(int_of(count))),
+        return b.map(shape, lambda i: add_values(term(i, Const(t)) for t in range(int_of(count))),
                      sources, tag)
     axes, (r,) = b.axes(shape), b.axes((count,), prefix="r")
     return b.compute(axes, term(axes, r), (r,), "sum", tag)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.values import Val
-from aotc.ir.expr import Const, Expr, Shape, all_of, compare, maximum, minimum
+from aotc.ir.expr import Const, Expr, Shape, all_hold, compare, maximum, minimum
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import proves, simplify
 
@@ -135,4 +135,4 @@ def guards(index: Iterable[Expr], shape: Iterable[Expr]) -> Expr | None:
     """The conditions, not provable, under which ``index`` lies inside ``shape``; None if none."""
     conds = [c for i, d in zip(index, shape)
              for c in (compare("ge", i, Const(0)), compare("lt", i, d)) if not proves(c)]
-    return all_of(conds)
+    return all_hold(conds)

@@ -8,7 +8,7 @@ import numpy as np
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.stored_type_operators import is_text
-from aotc.frontend.building.symbolic import cast, conjunction, const, summed
+from aotc.frontend.building.symbolic import add_values, cast, conjunction, const
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.ir.dtypes import INDEX, Array
@@ -70,7 +70,7 @@ def tf_idf(node: Node, b: Builder) -> Result:
                                                                  none)
         return Where(compare("ge", at, Const(0)), count, none)
     return b.map((*x.shape[:-1], Const(pool.width)),
-                 lambda i: summed(of_gram(i[:-1], b.at(r, i[-1:])) for r in rows),
+                 lambda i: add_values(of_gram(i[:-1], b.at(r, i[-1:])) for r in rows),
                  [scale, counts, *rows])
 
 

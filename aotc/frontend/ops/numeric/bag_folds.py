@@ -1,13 +1,13 @@
 """Folds of runs of rows, as many as there are bags (``frontend/embedding_bag.py``)."""
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import loaded
+from aotc.frontend.building.declared import reads_data
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Val
 from aotc.frontend.embedding_bag import Bags
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import Axis, Binary, Const, Expr, Where, compare, maximum, minimum
-from aotc.ir.program import neutral
+from aotc.ir.program import neutral_value
 from aotc.ir.simplify import simplify
 
 
@@ -16,7 +16,7 @@ def folded_bags(b: Builder, bags: Bags, fold: str, mean: bool = False) -> Val:
     number.  UnsupportedError where data says how many bags there are."""
     rows, starts, ends = (b.input(k) for k in range(3))
     count = b.elements(b.known(b.input(3)))[0]
-    if loaded(count):
+    if reads_data(count):
         raise b.unsupported("bags of which data says how many there are",
                             "compute their number from the shapes of inputs")
     if starts.rank != 1 or ends.rank != 1 or not rows.rank:
@@ -31,7 +31,8 @@ def folded_bags(b: Builder, bags: Bags, fold: str, mean: bool = False) -> Val:
     axes, row = b.axes(shape), Axis("row", rows.shape[0])
     held = Binary("and", compare("ge", row, b.at(first, axes[:1])),
                   compare("lt", row, b.at(last, axes[:1])))
-    total = b.compute(axes, Where(held, b.at(rows, (row, *axes[1:])), neutral(fold, rows.dtype)),
+    total = b.compute(axes, Where(held, b.at(rows, (row, *axes[1:])),
+                                  neutral_value(fold, rows.dtype)),
                       (row,), fold, "folded" if mean or bags.zero else "")
     if not mean and not bags.zero:
         return total

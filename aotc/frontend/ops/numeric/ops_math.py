@@ -6,7 +6,7 @@ from functools import partial
 
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import Build, op
-from aotc.frontend.building.stored import stored_as
+from aotc.frontend.building.stored import convert_to_stored
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import At, Index, Result, Val
 from aotc.frontend.graph import Node
@@ -269,8 +269,8 @@ def _convert(b: Builder, x: Val, to: str | None) -> Val:
     if to is None or to == TEXT:
         raise b.unsupported("conversion to this dtype", f"use one of {', '.join(DTYPES)}")
     if to in STORED:
-        return stored_as(b, x, to, 0, bool(b.node.attr("saturate", 1)),
-                         str(b.node.attr("round_mode", "up")))
+        return convert_to_stored(b, x, to, 0, bool(b.node.attr("saturate", 1)),
+                                 str(b.node.attr("round_mode", "up")))
     if to == x.dtype:
         return x
     return b.elementwise(lambda e: cast(to, e), x)

@@ -12,7 +12,7 @@ from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.ops_conv import add_bias
 from aotc.ir.dtypes import is_float
 from aotc.ir.expr import Axis, Const, Expr, Shape
-from aotc.ir.simplify import same
+from aotc.ir.simplify import are_equal
 
 
 @op("MatMul")
@@ -71,7 +71,7 @@ def gemm(node: Node, b: Builder) -> Result:
         return out
     if beta != 1:
         c = b.elementwise(lambda e: e * const(beta, e.dtype), c, tag="beta")
-    if c.rank == 1 and same(c.shape[0], n.extent):
+    if c.rank == 1 and are_equal(c.shape[0], n.extent):
         return add_bias(b, out, c, axis=1, names=["m", "n"])
     b.broadcast_to(c.shape, out.shape)
     return b.map(out.shape, lambda i: b.at(out, i) + b.load(c, b.pick(c, i, out.shape)), [out],

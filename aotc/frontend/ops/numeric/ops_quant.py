@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.stored import SMALL_FLOATS, stored_as
+from aotc.frontend.building.stored import SMALL_FLOATS, convert_to_stored
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Element, Index, Result, Val
 from aotc.frontend.graph import Node
@@ -14,7 +14,7 @@ from aotc.frontend.ops.numeric.ops_reduce import fold_axes
 from aotc.frontend.read.read_types import dtype_name, stored_name
 from aotc.ir.dtypes import STORED, is_float
 from aotc.ir.expr import Const, Expr, Shape, Unary, Where, binary, compare
-from aotc.ir.simplify import same
+from aotc.ir.simplify import are_equal
 
 RANGES = {"u8": (0, 255), "i8": (-128, 127), "u16": (0, 65535), "i16": (-32768, 32767),
           "u4": (0, 15), "i4": (-8, 7), "u2": (0, 3), "i2": (-2, 1)}
@@ -81,7 +81,7 @@ def quantize(node: Node, b: Builder) -> Result:
     if to not in STORED:
         return b.map(x.shape, body, sources)
     wide = b.map(x.shape, body, sources, "wide")
-    return stored_as(b, wide, to, saturate=bool(node.attr("saturate", 1)))
+    return convert_to_stored(b, wide, to, saturate=bool(node.attr("saturate", 1)))
 
 
 @op("DynamicQuantizeLinear", since=11)
@@ -180,7 +180,7 @@ def requantised(b: Builder, total: Val, left: tuple[Val, int], right: tuple[Val,
     one, two = (per_axis(b, v, axis, total.shape) for v, axis in (left, right))
     s, z = (per_axis(b, v, 0, total.shape) for v in (scale, zero))
     channels, axis = right
-    by_channel = channels.rank == 1 and same(channels.shape[0], total.shape[axis]) and (
+    by_channel = channels.rank == 1 and are_equal(channels.shape[0], total.shape[axis]) and (
         channels.size != 1 and left[0].size == scale.size == 1)
 
     def factor(i: Index) -> Expr:

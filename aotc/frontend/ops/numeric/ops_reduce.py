@@ -15,7 +15,7 @@ from aotc.frontend.ops.tensors.reshape import source_index
 from aotc.ir.access import volume
 from aotc.ir.dtypes import INDEX, is_float
 from aotc.ir.expr import Axis, Binary, Const, Expr, Unary, Var, Where, binary, compare
-from aotc.ir.program import FOLD_STEP, Fold, neutral
+from aotc.ir.program import FOLD_STEP, Fold, neutral_value
 
 # name: (fold, element before the fold, map after it)
 _ROWS: dict[str, tuple[str, At | None, At | None]] = {
@@ -175,7 +175,7 @@ def arg_best(b: Builder, x: Val, axis: int, better: str, keep: bool, last: bool 
         wins = nan_wins(wins, element, best)
     elif is_float(x.dtype):  # nothing is better than the NaN that the first may be
         wins = Binary("or", compare("eq", r, Const(0)), wins)
-    start = neutral("max" if better == "g" else "min", x.dtype)
+    start = neutral_value("max" if better == "g" else "min", x.dtype)
     fold = Fold((("best", x.dtype), ("arg", INDEX)), (start, Const(0)),
                 (Where(wins, element, best), Where(wins, r, arg)))
     return b.compute_fold(outer, (r,), fold, body, ("best", tag))[1]

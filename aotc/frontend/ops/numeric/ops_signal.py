@@ -3,7 +3,7 @@
 import numpy as np
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import bounded, expect, expect_shape, loaded
+from aotc.frontend.building.declared import bound_number, expect, expect_shape, reads_data
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Val
@@ -198,12 +198,12 @@ def _frames(b: Builder, x: Val, step: Expr, length: Expr,
     """(frames, frequencies, points that are added up): as many as step and length say; as the model
     declares, where those are data."""
     half = b.node.attr("onesided", 1)
-    if loaded(step) or loaded(length):
+    if reads_data(step) or reads_data(length):
         _, frames, bins, _ = b.declared(rank=4)
         most = Const(2 * b.fixed(bins) - 1) if half else bins
         top = window.shape[0] if window is not None else most
-        given = bounded(length)
-        expect(b, [((x.shape[1] - given) // bounded(step) + 1, frames),
+        given = bound_number(length)
+        expect(b, [((x.shape[1] - given) // bound_number(step) + 1, frames),
                    (given // 2 + 1 if half else given, bins)], "the data must give the declared "
                f"{frames} frames of {bins} frequencies, it gives")
         return frames, bins, top if not isinstance(length, Const) else length
@@ -222,8 +222,8 @@ def mel_weight_matrix(node: Node, b: Builder) -> Result:
     mels, length, rate, low, high = (b.at(v, (Const(0),) * v.rank) for v in b.inputs())
     if b.from_data(b.input(0)) or b.from_data(b.input(1)):
         shape = b.declared(rank=2)
-        expect_shape(b, [bounded(b.elements(b.input(1))[0]) // 2 + 1,
-                         bounded(b.elements(b.input(0))[0])], shape)
+        expect_shape(b, [bound_number(b.elements(b.input(1))[0]) // 2 + 1,
+                         bound_number(b.elements(b.input(0))[0])], shape)
     else:
         shape = (simplify(b.ints(b.input(1))[0] // 2 + 1), b.ints(b.input(0))[0])
 

@@ -8,16 +8,16 @@ from collections import abc
 from functools import partial
 
 from aotc.errors import AotcError, ModelError, UnsupportedError
-from aotc.frontend.building.bodies import attempt, branch, dry
+from aotc.frontend.building.bodies import attempt, branch, run_and_undo
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.values import Absent, Result, Sequence, Val, Value
-from aotc.frontend.counted_branches import counted_either, one_runs_with_room, tensors_of
+from aotc.frontend.counted_branches import choose_counted, run_one_with_room, tensors_of
 from aotc.frontend.graph import Body, Node, shorten
-from aotc.frontend.loops.rounds import counts
+from aotc.frontend.loops.rounds import counts_rounds
 from aotc.frontend.ops.tensors.ops_shape import concat
-from aotc.frontend.readings import deciding, negated, read_as
-from aotc.frontend.refusals import Refusal, Undecided, check_supported, unknown
+from aotc.frontend.readings import choose_reading, list_deciding, negate_condition
+from aotc.frontend.refusals import Refusal, Undecided, check_supported, refuse_unknown
 from aotc.ir.expr import Const, Expr, Load, Sym, Where, loads, substitute, walk
 from aotc.ir.program import Branch, Compute
 from aotc.ir.simplify import simplify
@@ -44,7 +44,7 @@ def if_op(node: Node, b: Builder) -> Result:
     if len(branches[0].outputs) != len(branches[1].outputs):
         raise b.bad("branches with {} and {} outputs".format(*(len(x.outputs) for x in branches)))
     holds = element(b, b.known(cond))
-    if loads(holds) or counts(holds, b.turns):
+    if loads(holds) or counts_rounds(holds, b.turns):
         return results(_by_data(b, cond, branches))
     if node.outputs[0] not in b.graph.readings:
         try:
@@ -56,8 +56,8 @@ def if_op(node: Node, b: Builder) -> Result:
         refusal = fault if isinstance(fault, Refusal) else _of_one_rank(b, holds, str(fault))
     else:
         refusal = _of_one_rank(b, holds, "other extents")
-    run, = read_as(b, {(0,): [holds], (1,): [negated(holds)]},
-                   "the branch runs that the rest of the model takes", refusal)
+    run, = choose_reading(b, {(0,): [holds], (1,): [negate_condition(holds)]},
+                          "the branch runs that the rest of the model takes", refusal)
     return results(b.inline(branches[run], ()))
 
 
@@ -67,7 +67,7 @@ def _check_branches(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> None
     try:
         check_supported(b.graph, [n for body in branches for n in body.nodes])
     except UnsupportedError as err:
-        if all(unknown(b.graph, body.nodes) for body in branches):
+        if all(refuse_unknown(b.graph, body.nodes) for body in branches):
             raise
         raise b.unsupported(f"branches of which only one compiles: {err}",
                             _settled(b, cond)) from None
@@ -79,7 +79,7 @@ def _of_one_rank(b: Builder, holds: Expr, what: str) -> Refusal:
 
 
 def _pinned(b: Builder, holds: Expr) -> str:
-    names = deciding(b, [holds])
+    names = list_deciding(b, [holds])
     return "pin the dimensions that decide it: " + ", ".join(f"--dim {n}=EXTENT" for n in names)
 
 
@@ -102,14 +102,14 @@ def _either_way(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> abc.Sequ
     chosen = attempt(b, lambda: _one_runs(b, cond, branches))
     if isinstance(chosen, AotcError) and _other_extents(b, branches):
         runs = [partial(b.inline, body, ()) for body in branches]
-        chosen = attempt(b, lambda: one_runs_with_room(b, cond, runs))
+        chosen = attempt(b, lambda: run_one_with_room(b, cond, runs))
     return _both_run(b, cond, branches) if isinstance(chosen, AotcError) else chosen
 
 
 def _other_extents(b: Builder, branches: abc.Sequence[Body]) -> bool:
     """True if branches give a result along an axis other numbers of the same extents, which no call
     makes equal in general."""
-    made = [m for body in branches if (m := dry(b, partial(
+    made = [m for body in branches if (m := run_and_undo(b, partial(
         tensors_of, b, partial(b.inline, body, ())))) is not None]
     return len(made) == 2 and any(
         _symbols(d) & _symbols(e) and d != e and not isinstance(simplify(d - e), Const)
@@ -132,7 +132,7 @@ def _one_runs(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> tuple[Val,
 def _both_run(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> list[Value]:
     names = [tuple(f"{o}_{side}" for o in b.node.outputs) for side in ("then", "else")]
     one, two = (b.inline(body, (), made=made) for body, made in zip(branches, names))
-    return [counted_either(b, cond, (x, y), tensors, k) if any(t in b.rows for t in tensors)
+    return [choose_counted(b, cond, (x, y), tensors, k) if any(t in b.rows for t in tensors)
             else _either(b, cond, x, y, k)
             for k, (x, y, *tensors) in enumerate(zip(one, two, *names))]
 

@@ -14,8 +14,8 @@ from aotc.frontend.building.symbolic import conjunction
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.ir.expr import Axis, Binary, Const, Expr, Where, binary, compare, walk
-from aotc.ir.program import FOLD_STEP, neutral
-from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.program import FOLD_STEP, neutral_value
+from aotc.ir.simplify import are_equal, simplify, upper
 
 BLOCK = 16   # elements that are folded anew for each of them: the lanes of a vector of f32
 SHORT = 128  # elements: up to here every one folds all that is before it, in one kernel
@@ -125,7 +125,7 @@ class _Scan:
         """The fold over ``k`` of the elements ``source`` of x for which all ``conds`` hold."""
         element: Expr = self.b.load(x, source)
         if conds:
-            element = Where(conjunction(conds), element, neutral(self.fold, x.dtype))
+            element = Where(conjunction(conds), element, neutral_value(self.fold, x.dtype))
         return self.b.compute(axes, element, (k,), self.fold, tag)
 
     def _reaches(self, exclusive: bool, k: Expr, i: Expr) -> Expr:
@@ -136,7 +136,7 @@ class _Scan:
     def _within(self, x: Val, blocks: Expr, at: Expr) -> list[Expr]:
         """The condition that ``at`` is an element of x; none where all blocks are whole."""
         n = x.shape[self.axis]
-        return [] if same(blocks * BLOCK, n) else [compare("lt", at, n)]
+        return [] if are_equal(blocks * BLOCK, n) else [compare("lt", at, n)]
 
 
 def _steady_sum(b: Builder, x: Val, axis: int, exclusive: bool, reverse: bool) -> Val | None:

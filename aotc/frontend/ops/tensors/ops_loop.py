@@ -16,29 +16,36 @@ from aotc.frontend.building.bodies import (
     Ends,
     Made,
     attempt,
-    dry,
     loop,
-    varies,
+    refuse_varying,
+    run_and_undo,
 )
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import (
     Count,
-    cleared,
+    clear_behind,
     expect,
     expected_shape,
-    loaded,
+    flag_any,
+    reads_data,
     room,
-    some,
-    told,
+    tell_count,
 )
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import Index, Result, Sequence, Val, Value
-from aotc.frontend.counted_branches import one_round
+from aotc.frontend.counted_branches import inline_round_counted
 from aotc.frontend.graph import Body, Node
-from aotc.frontend.loops.counting import Counted, checks_of_floats, counted, valued
-from aotc.frontend.loops.growing import NONE, Growth, growth, inlined, longer, with_room
-from aotc.frontend.loops.grown_lists import Grown, gathered_lists
+from aotc.frontend.loops.counting import Counted, checks_of_floats, find_counted, make_state
+from aotc.frontend.loops.growing import (
+    NONE,
+    Growth,
+    growth,
+    inline_growing,
+    lengthen_states,
+    with_room,
+)
+from aotc.frontend.loops.grown_lists import Grown, gather_lists
 from aotc.frontend.ops.tensors.ops_control import (
     FEW,
     condition,
@@ -54,11 +61,11 @@ from aotc.frontend.ranges import most_of
 from aotc.frontend.refusals import Refusal
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import Binary, Const, Expr, Unary, Where, compare, maximum, minimum
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 
 
 @dataclass(frozen=True)
-class Rounds:
+class LoopRounds:
     """How a loop goes: ``steps`` rounds; ``known``: all of them run, else ``count`` and the
     conditions say at run time which do."""
 
@@ -68,7 +75,7 @@ class Rounds:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoopFacts:
     """A Loop as the node says it, and what its body counts.  ``alive``: whether there is a first
     round; ``most``: the most rounds there can be, an index expression, None where nothing says
     that; ``asked``: data say how many are wanted; ``found``: what the body counts; ``done``:
@@ -107,7 +114,7 @@ class Plan:
 
 @op("Loop")
 def loop_op(node: Node, b: Builder) -> Result:
-    grown, lists = gathered_lists(b, node), None
+    grown, lists = gather_lists(b, node), None
     if grown is not None:
         lists = attempt(b, lambda: _with_lists(b, node, grown))
         if not isinstance(lists, AotcError):
@@ -152,30 +159,31 @@ def _with_lists(b: Builder, node: Node, grown: Grown) -> list[Value]:
     return [*states, *made[len(plan.states):len(made) - len(grown.lists)]]
 
 
-def _planned(b: Builder, body: Body) -> Plan:
+def _planned(b: Builder, body: Body) -> LoopFacts:
     count, alive = b.arg(0), b.arg(1)
     states = [b.env[i] for i in b.node.inputs[2:]]
     if len(body.outputs) < 1 + len(states) or len(body.inputs) != 2 + len(states):
         raise b.bad("the body's inputs and outputs do not fit the loop's")
     alive = condition(b, alive or b.const(np.array(True)))
     wanted = None if count is None else b.elements(b.known(count))[0]
-    asked = wanted is not None and loaded(wanted)
+    asked = wanted is not None and reads_data(wanted)
     ends: list[Expr] = []
     if wanted is not None and not asked and not (
             isinstance(wanted, Const) and wanted.value >= INT_MAX):
         ends.append(simplify(maximum(wanted, Const(0))))
     lists = any(isinstance(v, Sequence) for v in states)
-    found = Counted({}) if lists else counted(b, body, alive, [b.as_tensor(v) for v in states])
+    found = Counted({}) if lists else find_counted(b, body, alive, [b.as_tensor(v) for v in states])
     ends += [] if found.rounds is None else [found.rounds]
     if wanted is not None and asked and (highest := most_of(b, wanted)) is not None:
         ends.append(highest)
     most = reduce(minimum, ends) if ends else None
     if most is not None and found.first is not None and found.rounds is None:
         most = Where(found.first, most, Const(0))
-    return Plan(body, count, alive, states, None if most is None else simplify(most), asked, found)
+    return LoopFacts(body, count, alive, states, None if most is None else simplify(most), asked,
+                     found)
 
 
-def _region(b: Builder, plan: Plan) -> list[Value]:
+def _region(b: Builder, plan: LoopFacts) -> list[Value]:
     """The Loop's results as those of a region; of the rounds behind the first one where that gives
     a state the shape that it keeps."""
     made = attempt(b, lambda: _in_rounds(b, plan))
@@ -187,7 +195,7 @@ def _region(b: Builder, plan: Plan) -> list[Value]:
     later = attempt(b, lambda: _behind_first(b, plan), AotcError) if plan.whole else made
     if not isinstance(later, AotcError):
         return later
-    growing = dry(b, lambda: growth(b, plan.body, plan.states)) or NONE
+    growing = run_and_undo(b, lambda: growth(b, plan.body, plan.states)) or NONE
     if not growing:
         raise made
     grown = attempt(b, lambda: _in_rounds(b, plan, growing))
@@ -207,15 +215,16 @@ def _both(b: Builder, made: AotcError, grown: AotcError) -> AotcError:
                          made.instead)
 
 
-def _behind_first(b: Builder, plan: Plan) -> list[Value]:
+def _behind_first(b: Builder, plan: LoopFacts) -> list[Value]:
     """The Loop's results, its first round by itself; there must be one."""
     assert plan.most is not None, plan
     b.require("ge", plan.most, 1, "there is a round, which changes the shape of a state")
     found, n = plan.found, len(plan.states)
-    states = [valued(b.as_tensor(v), found.counters[k].start) if k in found.counters else v
+    states = [make_state(b.as_tensor(v), found.counters[k].start) if k in found.counters else v
               for k, v in enumerate(plan.states)]
-    outs = one_round(b, plan.body, (b.const(np.array(0)), b.const(np.array(True)), *states),
-                     "first")
+    outs = inline_round_counted(b, plan.body, (b.const(np.array(0)), b.const(np.array(True)),
+                                               *states),
+                                "first")
     after = [b.as_tensor(v) for v in outs[1:]]
     rest = replace(plan, states=after[:n], most=simplify(plan.most - 1), done=1, found=replace(
         found, counters={k: replace(c, start=simplify(c.start + c.step))
@@ -227,10 +236,11 @@ def _behind_first(b: Builder, plan: Plan) -> list[Value]:
                          for k, (row, v) in enumerate(zip(rows, made[n:])))]
 
 
-def _in_rounds(b: Builder, plan: Plan, growing: abc.Mapping[int, Growth] = NONE) -> list[Value]:
+def _in_rounds(b: Builder, plan: LoopFacts,
+               growing: abc.Mapping[int, Growth] = NONE) -> list[Value]:
     """The Loop's results as those of a region; ``growing``: states that rounds make longer."""
     if plan.listed:
-        raise varies(b, "a loop that carries a sequence")
+        raise refuse_varying(b, "a loop that carries a sequence")
     if plan.most is None and not plan.found.data and not plan.asked:
         raise b.unsupported("a loop without an end", "give it a number of rounds, or a condition "
                             "that the rounds change")
@@ -243,10 +253,10 @@ def _in_rounds(b: Builder, plan: Plan, growing: abc.Mapping[int, Growth] = NONE)
 
     def one(turn: Expr, before: abc.Sequence[Val], parts: abc.Sequence[Val]) -> Made:
         given = dict(zip(carried, before))
-        own = [valued(v, found.counters[k].at(turn)) if k in found.counters else given.get(k, v)
+        own = [make_state(v, found.counters[k].at(turn)) if k in found.counters else given.get(k, v)
                for k, v in enumerate(states)]
         number = b.value((), lambda _: turn + plan.done)
-        outs = inlined(b, plan.body, [number, b.const(np.array(True)), *own], turn, growing)
+        outs = inline_growing(b, plan.body, [number, b.const(np.array(True)), *own], turn, growing)
         vals = [b.as_tensor(v) for v in outs[1:]]
         return ([vals[k] for k in carried], vals[len(states):],
                 condition(b, outs[0]) if found.data else None)
@@ -265,12 +275,13 @@ def _in_rounds(b: Builder, plan: Plan, growing: abc.Mapping[int, Growth] = NONE)
     if ran is not None:
         ran = _limited(b, plan, ran)
         wholes = tuple(_told(b, plan, ran, trip, count, wholes))
-        left.update(longer(b, ran, states, growing, count, left))
+        left.update(lengthen_states(b, ran, states, growing, count, left))
     return [*(left[k] if k in left else v if k in found.same else
-              valued(v, found.counters[k].at(trip)) for k, v in enumerate(states)), *wholes]
+              make_state(v, found.counters[k].at(trip)) for k, v in enumerate(states)), *wholes]
 
 
-def _trip(b: Builder, plan: Plan, growing: abc.Mapping[int, Growth]) -> tuple[Expr, Count | None]:
+def _trip(b: Builder, plan: LoopFacts,
+          growing: abc.Mapping[int, Growth]) -> tuple[Expr, Count | None]:
     """(the most rounds, room for what they make where data say how many run)."""
     n = len(plan.states)
     if growing and not plan.whole:
@@ -290,7 +301,7 @@ def _trip(b: Builder, plan: Plan, growing: abc.Mapping[int, Growth]) -> tuple[Ex
     return Const(MOST_ROUNDS) if plan.most is None else plan.most, None
 
 
-def _told(b: Builder, plan: Plan, ran: Val, trip: Expr, count: Count | None,
+def _told(b: Builder, plan: LoopFacts, ran: Val, trip: Expr, count: Count | None,
           wholes: abc.Sequence[Val]) -> abc.Sequence[Val]:
     """What rounds gather, where data say how many there are: the number is told, or has a rule."""
     if not plan.gathers:
@@ -302,11 +313,11 @@ def _told(b: Builder, plan: Plan, ran: Val, trip: Expr, count: Count | None,
     n = len(plan.states)
     rows = tuple((o, 0) for k, o in enumerate(b.node.outputs) if k >= n and o)
     count = replace(count, extent=trip, rows=rows)
-    told(b, ran, count)
-    return [cleared(b, count, v, 0, f"there{k}") for k, v in enumerate(wholes)]
+    tell_count(b, ran, count)
+    return [clear_behind(b, count, v, 0, f"there{k}") for k, v in enumerate(wholes)]
 
 
-def _limited(b: Builder, plan: Plan, ran: Val) -> Val:
+def _limited(b: Builder, plan: LoopFacts, ran: Val) -> Val:
     """The number of rounds that ran, or one more where more were wanted than there is room for."""
     most = plan.most
     return ran if most is None else b.map((), lambda _: minimum(b.at(ran, ()), most), [ran],
@@ -333,7 +344,7 @@ def _gathered(b: Builder, states: int) -> int:
     return next(k for k, o in enumerate(b.node.outputs) if k >= states and o)
 
 
-def _unrolled(b: Builder, plan: Plan) -> list[Value]:
+def _unrolled(b: Builder, plan: LoopFacts) -> list[Value]:
     body, alive, state = plan.body, plan.alive, plan.states
     most = plan.most if isinstance(plan.most, Const) and not plan.asked else None
     rounds = _rounds(b, plan.count if most is None else b.const(np.array(most.value)), alive,
@@ -344,7 +355,8 @@ def _unrolled(b: Builder, plan: Plan) -> list[Value]:
         if b.scalar(alive) is not None and not b.scalar(alive):
             break
         runs = None if rounds.known and b.scalar(alive) else _runs(b, alive, rounds, step, runs)
-        outs = one_round(b, body, (b.const(np.array(step)), alive, *state), f"round{step}")
+        outs = inline_round_counted(b, body, (b.const(np.array(step)), alive, *state),
+                                    f"round{step}")
         state = [new if runs is None else _kept(b, runs, new, old, f"state{k}")
                  for k, (new, old) in enumerate(zip(outs[1:], state))]
         alive = condition(b, outs[0])
@@ -356,22 +368,22 @@ def _unrolled(b: Builder, plan: Plan) -> list[Value]:
     if gathered and not (rounds.known and runs is None):
         # after a known number of rounds there is no further one, whatever the condition
         fits = runs if rounds.known and runs else _fits(b, alive, rounds, step, runs)
-        expect(b, [(some([b.at(fits, ())]), Const(1))],
+        expect(b, [(flag_any([b.at(fits, ())]), Const(1))],
                f"the data must give the declared {step} rounds; of this the data gives")
     return [*state, *(_stacked(b, values, k + len(state), body, k)
                       for k, values in enumerate(gathered))]
 
 
-def _rounds(b: Builder, count: Val | None, alive: Val, states: int) -> Rounds:
+def _rounds(b: Builder, count: Val | None, alive: Val, states: int) -> LoopRounds:
     """The Rounds of a Loop; UnsupportedError where nothing bounds them."""
     known = None if count is None else b.scalar(count)
     if known is not None:
         if known > MOST_UNROLLED and b.scalar(alive) is not False:
             raise b.unsupported(f"a loop of {known} rounds",
                                 f"at most {MOST_UNROLLED} are unrolled")
-        return Rounds(max(int(known), 0), True)
+        return LoopRounds(max(int(known), 0), True)
     if count is None:
-        return Rounds(MOST_UNROLLED + 1, True)
+        return LoopRounds(MOST_UNROLLED + 1, True)
     if len(b.node.outputs) <= states:
         whose = "is data" if b.known.is_data(count) else "depends on extents"
         raise b.unsupported(f"a loop whose number of rounds {whose} and that gathers nothing",
@@ -381,10 +393,10 @@ def _rounds(b: Builder, count: Val | None, alive: Val, states: int) -> Rounds:
     steps = b.fixed(b.declared(_gathered(b, states))[0])
     if steps > MOST_UNROLLED:
         raise b.unsupported(f"a loop of {steps} rounds", f"at most {MOST_UNROLLED} are unrolled")
-    return Rounds(steps, False, count)
+    return LoopRounds(steps, False, count)
 
 
-def _runs(b: Builder, alive: Val, rounds: Rounds, step: int, before: Val | None) -> Val:
+def _runs(b: Builder, alive: Val, rounds: LoopRounds, step: int, before: Val | None) -> Val:
     """A bool Val: round ``step`` runs."""
     sources = [v for v in (alive, rounds.count, before) if v is not None]
 
@@ -399,13 +411,14 @@ def _runs(b: Builder, alive: Val, rounds: Rounds, step: int, before: Val | None)
 
 def _kept(b: Builder, runs: Val, new: Value, old: Value, tag: str) -> Val:
     new, old = b.as_tensor(new), b.as_tensor(old)
-    if new.dtype != old.dtype or new.rank != old.rank or not all(map(same, new.shape, old.shape)):
+    if new.dtype != old.dtype or new.rank != old.rank or not all(map(are_equal, new.shape,
+                                                                     old.shape)):
         raise b.unsupported(f"a loop that changes {old} into {new} in a round that may not run",
                             "make the number of rounds constant")
     return pick(b, runs, new, old, tag)
 
 
-def _fits(b: Builder, alive: Val, rounds: Rounds, step: int, runs: Val | None) -> Val:
+def _fits(b: Builder, alive: Val, rounds: LoopRounds, step: int, runs: Val | None) -> Val:
     """A bool Val: exactly ``step`` rounds ran."""
     more = _runs(b, alive, rounds, step, runs)
     if runs is None:

@@ -5,8 +5,15 @@ from dataclasses import replace
 import numpy as np
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import bounded, expect, filled, room, roomed, told
-from aotc.frontend.building.known import followed, whole_of
+from aotc.frontend.building.declared import (
+    bound_number,
+    expect,
+    replace_by_room,
+    room,
+    tell_count,
+    zero_behind,
+)
+from aotc.frontend.building.known import follow_loads, whole_of
 from aotc.frontend.building.rational import to_int
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
@@ -69,7 +76,7 @@ def _range_of_extents(b: Builder, *vals: Val) -> Val | None:
 def _range_of_known_length(b: Builder, *vals: Val) -> Val | None:
     """A Range that begins where data says, as many elements as extents say: Range(p, p + n); None
     if that is not what it is.  Floats round, so that their number is compared at run time."""
-    first, last, by = (followed(b, b.at(v, (Const(0),) * v.rank)) for v in vals)
+    first, last, by = (follow_loads(b, b.at(v, (Const(0),) * v.rank)) for v in vals)
     length = _added(first, last)
     if length is None or loads(length) or loads(by):
         return None
@@ -126,16 +133,16 @@ def _range_from_data(b: Builder, *vals: Val) -> Val:
         # what is no number fits no extent
         count: Expr = Where(compare("le", steps, none), Const(0), cast(INDEX, steps))
     else:
-        low, high, step = (bounded(cast(INDEX, e)) for e in (first, last, by))
+        low, high, step = (bound_number(cast(INDEX, e)) for e in (first, last, by))
         none, count = Const(0), maximum(Const(0) - (low - high) // step, Const(0))
     count = Where(compare("eq", step, none), Const(-1), count)
     if found is None:
         expect(b, [(count, n)], f"the data must give the declared {n} elements, their number is")
         return b.map((n,), lambda index: first + cast(dtype, index[0]) * by, vals)
-    told(b, b.compute((), count, tag="count"), replace(found, limited=True))
+    tell_count(b, b.compute((), count, tag="count"), replace(found, limited=True))
     if (first, by) == (const(0, dtype), const(1, dtype)):
-        b.said[whole_of(followed(b, last))] = len(b.counts) - 1
-    return b.map((n,), lambda index: filled(b, found, index[0], first + cast(
+        b.said[whole_of(follow_loads(b, last))] = len(b.counts) - 1
+    return b.map((n,), lambda index: zero_behind(b, found, index[0], first + cast(
         dtype, index[0]) * by), vals)
 
 
@@ -147,7 +154,7 @@ def _most_steps(b: Builder, first: Expr, last: Expr, by: Expr) -> Expr | None:
     span = most_of(b, simplify(cast(INDEX, last) - cast(INDEX, first)))
     if span is not None:
         return simplify((span + (by.value - 1)) // by.value)
-    ends = roomed(b, cast(INDEX, first)), roomed(b, cast(INDEX, last))
+    ends = replace_by_room(b, cast(INDEX, first)), replace_by_room(b, cast(INDEX, last))
     if ends[0] is None or ends[1] is None:
         return None
     return simplify(maximum((ends[1] - ends[0] + (by.value - 1)) // by.value, Const(0)))

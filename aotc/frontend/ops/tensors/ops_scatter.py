@@ -22,14 +22,14 @@ from aotc.ir.expr import (
     Shape,
     Var,
     Where,
-    all_of,
+    all_hold,
     binary,
     compare,
     minimum,
 )
 from aotc.ir.library import JOINS
-from aotc.ir.program import Fold, neutral
-from aotc.ir.simplify import same, simplify
+from aotc.ir.program import Fold, neutral_value
+from aotc.ir.simplify import are_equal, simplify
 
 # reduction: (fold, operation that joins the data)
 _FOLDS = {"add": ("sum", "add"), "mul": ("prod", "mul"), "max": ("max", "max"),
@@ -46,8 +46,8 @@ def _reduction(b: Builder) -> str:
 def _there(b: Builder, index: Index) -> Expr | None:
     """The condition that there is an update at ``index`` where data says how many there are."""
     indices = b.node.inputs[1]
-    return all_of(compare("lt", index[r.axis], number) for r in b.met.folds
-                  if (number := number_along(b, [r], indices, r.axis)) is not None)
+    return all_hold(compare("lt", index[r.axis], number) for r in b.met.folds
+                    if (number := number_along(b, [r], indices, r.axis)) is not None)
 
 
 def _place(b: Builder, x: Val, axis: int, given: Expr, there: Expr | None) -> Expr:
@@ -72,7 +72,7 @@ def _put_in(b: Builder, x: Val, shape: Shape, place: Callable[[Index], Sequence[
             b.nonempty(extent, shape, "elements to put updates in")
     if there is not None:
         offset = Where(there, offset, Const(-1))
-    return calls.scattered(b, x, b.compute(at, offset, tag="places"), updates, _reduction(b))
+    return calls.scatter_rows(b, x, b.compute(at, offset, tag="places"), updates, _reduction(b))
 
 
 def _search(b: Builder, x: Val, raxes: tuple[Axis, ...], hit: Element,
@@ -83,7 +83,7 @@ def _search(b: Builder, x: Val, raxes: tuple[Axis, ...], hit: Element,
     axes = b.axes(x.shape)
     if how in _FOLDS:
         name, join = _FOLDS[how]
-        term = Where(hit(axes), update(axes, raxes), neutral(name, x.dtype))
+        term = Where(hit(axes), update(axes, raxes), neutral_value(name, x.dtype))
         total = b.compute(axes, term, raxes, name, "updates")
         return b.map(x.shape, lambda i: binary(join, b.at(x, i), b.at(total, i)), [x, total])
     line: Expr = Const(0)
@@ -119,14 +119,14 @@ def scatter_elements(node: Node, b: Builder) -> Result:
     r = (Axis("r0", indices.shape[axis]),)
 
     def inside(index: Index) -> Expr | None:
-        return all_of([compare("lt", index[k], indices.shape[k]) for k in range(x.rank)
-                       if k != axis])
+        return all_hold([compare("lt", index[k], indices.shape[k]) for k in range(x.rank)
+                         if k != axis])
 
     def hit(index: Index) -> Expr:
         place = index[:axis] + r + index[axis + 1:]
         there = _there(b, place)
         same = Binary("eq", index[axis], _place(b, x, axis, b.index_at(indices, place), there))
-        bound = all_of(c for c in (inside(index), there) if c is not None)
+        bound = all_hold(c for c in (inside(index), there) if c is not None)
         return same if bound is None else Where(bound, same, Const(False, "bool"))
     return _search(b, x, r, hit, lambda index, line: b.at(
         updates, index[:axis] + tuple(line) + index[axis + 1:]))
@@ -161,7 +161,7 @@ def _by_mask(b: Builder, how: OfMask) -> Val:
     def body(index: Index) -> Expr:
         held = [cast("bool", b.at(mask, _inside(mask, index[:lead])))]
         held[:0] = [compare("lt", i, d) for i, d, n in zip(index, mask.shape, x.shape)
-                    if not same(d, n)]
+                    if not are_equal(d, n)]
         if how.rows == "all":
             new = b.at(value, _inside(value, index[:lead]) + index[lead:])
         elif how.rows == "one":

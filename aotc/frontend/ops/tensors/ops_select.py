@@ -10,8 +10,15 @@ from dataclasses import replace
 
 from aotc.frontend.building import calls
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.counted import kept_known
-from aotc.frontend.building.declared import Count, cleared, expect, filled, room, told
+from aotc.frontend.building.counted import find_known_places
+from aotc.frontend.building.declared import (
+    Count,
+    clear_behind,
+    expect,
+    room,
+    tell_count,
+    zero_behind,
+)
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import At, Index, Result, Val
@@ -22,7 +29,7 @@ from aotc.frontend.ranges import most_of
 from aotc.frontend.read.read_types import dtype_name
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
 from aotc.ir.expr import Axis, Binary, Const, Expr, Unary, Var, Where, compare, minimum
-from aotc.ir.program import Fold, neutral, static_shape
+from aotc.ir.program import Fold, neutral_value, static_shape
 from aotc.ir.simplify import simplify
 
 MAX_ROW = 1 << 14  # elements that are compared with each other
@@ -78,9 +85,9 @@ def top_k(node: Node, b: Builder) -> Result:
         count = b.declared(rank=x.rank)[axis]
         expect(b, [(given, count)], f"the data must give the declared k of {count}, it is")
         return _top_k(b, count)
-    told(b, b.compute((), given, tag="count"), replace(found, limited=True))
+    tell_count(b, b.compute((), given, tag="count"), replace(found, limited=True))
     values, places = _top_k(b, found.extent)
-    return cleared(b, found, values, axis), cleared(b, found, places, axis, out=1)
+    return clear_behind(b, found, values, axis), clear_behind(b, found, places, axis, out=1)
 
 
 def _top_k(b: Builder, k: Expr) -> tuple[Val, Val]:
@@ -89,7 +96,7 @@ def _top_k(b: Builder, k: Expr) -> tuple[Val, Val]:
     axis, largest = b.axis(b.node.attr("axis", -1), x.rank), bool(b.node.attr("largest", 1))
     n = x.shape[axis]
     b.require("le", k, n, "TopK takes no more elements than there are")
-    if calls.calls(b, n):
+    if calls.calls_library(b, n):
         return _values(b, x, calls.top_k(b, x, axis, k, largest), axis)
     few = static_shape((k,))
     extent = static_shape((n,))
@@ -120,7 +127,7 @@ def _by_rounds(b: Builder, x: Val, axis: int, k: int, largest: bool) -> tuple[Va
     if is_float(x.dtype) and not largest:  # min would make NaN the first: it comes behind infinity
         e, late = Where(_isnan(e), const(float("inf"), x.dtype), e), Where(_isnan(e), n, Const(0))
     fold = "max" if largest else "min"
-    worst = neutral(fold, x.dtype)
+    worst = neutral_value(fold, x.dtype)
     found: list[Val] = []
     for r in range(k):
         behind: Expr = Const(True, "bool")
@@ -169,8 +176,8 @@ def kept_places(b: Builder, flags: Val, count: Count, tag: str) -> At:
     """Indices [count.extent] of the elements where the bool Val ``flags`` [n] holds; another
     number of them is a fault."""
     n = flags.shape[0]
-    if calls.calls(b, n):
-        return calls.kept(b, flags, count)
+    if calls.calls_library(b, n):
+        return calls.find_places(b, flags, count)
     _bounded(b, n)
     i, j, r = Axis("i", n), Axis("j", n), Axis("r", count.extent)
     before = b.compute((i,), Where(compare("lt", j, i), _one_if(b.load(flags, (j,))), Const(0)),
@@ -178,7 +185,7 @@ def kept_places(b: Builder, flags: Val, count: Count, tag: str) -> At:
     total = b.compute((), _one_if(b.load(flags, (j,))), (j,), "sum", f"{tag}_total")
     hit = Binary("and", b.load(flags, (j,)), compare("eq", b.load(before, (j,)), r))
     place = b.compute((r,), Where(hit, j, Const(0)), (j,), "sum", f"{tag}_place")
-    return calls.checked_place(b, place, total, count, n)
+    return calls.check_place(b, place, total, count, n)
 
 
 def _kept_counted(b: Builder, flags: Val, axis: int, rank: int) -> tuple[Count, At]:
@@ -190,7 +197,7 @@ def _kept_counted(b: Builder, flags: Val, axis: int, rank: int) -> tuple[Count, 
 
 def _kept(b: Builder, flags: Val, axis: int, rank: int) -> tuple[Count, At]:
     """``_kept_counted``, of flags that are known what constants and extents say."""
-    known = kept_known(b, flags)
+    known = find_known_places(b, flags)
     return _kept_counted(b, flags, axis, rank) if known is None else (Count(known[0]), known[1])
 
 
@@ -204,7 +211,7 @@ def compress(node: Node, b: Builder) -> Result:
     n = simplify(minimum(cond.shape[0], x.shape[axis]))
     flags = b.move(cond, (n,), lambda i: i, "flags")
     count, place = _kept(b, flags, axis, x.rank)
-    return b.map(x.shape[:axis] + (count.extent,) + x.shape[axis + 1:], lambda i: filled(
+    return b.map(x.shape[:axis] + (count.extent,) + x.shape[axis + 1:], lambda i: zero_behind(
         b, count, i[axis], b.at(x, i[:axis] + (place(i[axis]),) + i[axis + 1:])), [x, cond])
 
 
@@ -223,7 +230,7 @@ def non_zero(node: Node, b: Builder) -> Result:
         for d in reversed(range(len(dims))):
             out = Where(compare("eq", i[0], Const(d)), at // step % dims[d], out)
             step = simplify(step * dims[d])
-        return filled(b, count, i[1], out)
+        return zero_behind(b, count, i[1], out)
     return b.map((Const(max(len(dims), 1)), count.extent), coordinate, [flags])
 
 
@@ -243,19 +250,20 @@ def unique(node: Node, b: Builder) -> Result:
     count = Count(n) if few is not None and few[0] <= 1 else room(
         b, [(0, axis or 0), (1, 0), (3, 0)], n) or Count(
             _unique_count(b, axis))
-    if calls.calls(b, n):
-        place, rank, counts, total = calls.unique(b, rows, count, node.attr("sorted", 1))
+    if calls.calls_library(b, n):
+        place, rank, counts, total = calls.find_unique(b, rows, count, node.attr("sorted", 1))
     else:
         place, rank, counts, total = _unique_by_counting(b, rows, count, node.attr("sorted", 1))
-    at = calls.checked_place(b, place, total, count, n)
+    at = calls.check_place(b, place, total, count, n)
     if axis is None:
-        y = b.map((count.extent,), lambda k: filled(b, count, k[0], b.load(
+        y = b.map((count.extent,), lambda k: zero_behind(b, count, k[0], b.load(
             rows, (at(k[0]), Const(0)))), [rows, place])
     else:
-        y = b.map(x.shape[:axis] + (count.extent,) + x.shape[axis + 1:], lambda k: filled(
+        y = b.map(x.shape[:axis] + (count.extent,) + x.shape[axis + 1:], lambda k: zero_behind(
             b, count, k[axis], b.at(x, k[:axis] + (at(k[axis]),) + k[axis + 1:])), [x, place])
     if count.room:
-        place, counts = cleared(b, count, place, 0, out=1), cleared(b, count, counts, 0, out=3)
+        place, counts = clear_behind(b, count, place, 0,
+                                     out=1), clear_behind(b, count, counts, 0, out=3)
     return (y, place, rank, counts)[:len(node.outputs)]
 
 

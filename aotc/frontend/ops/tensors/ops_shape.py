@@ -7,18 +7,18 @@ import numpy as np
 
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import (
-    bounded,
+    bound_number,
     expect,
     expect_shape,
 )
-from aotc.frontend.building.known import chosen
+from aotc.frontend.building.known import choose_element
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.graph import Graph, Node
 from aotc.frontend.ops.tensors.reshape import source_index
 from aotc.frontend.read.read_types import dtype_name
-from aotc.frontend.readings import Reading, deciding, read_as
+from aotc.frontend.readings import Reading, choose_reading, list_deciding
 from aotc.ir.expr import (
     Binary,
     Const,
@@ -33,7 +33,7 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.program import Compute
-from aotc.ir.simplify import proves, same, simplify
+from aotc.ir.simplify import are_equal, proves, simplify
 
 
 def product(dims: Iterable[Expr]) -> Expr:
@@ -85,7 +85,7 @@ def reshape_op(node: Node, b: Builder) -> Result:
 def _copied_at_zero(b: Builder, x: Val, k: int, d: Expr) -> Expr:
     """An extent beside -1 that is the input's where it is 0; one of those that the input has leaves
     no elements there."""
-    if proves(compare("ge", d, Const(1))) or any(same(d, e) for e in x.shape):
+    if proves(compare("ge", d, Const(1))) or any(are_equal(d, e) for e in x.shape):
         return d
     if k >= x.rank:
         b.require("ge", d, 1, f"shape entry {k} is 0 but the input has rank {x.rank}")
@@ -96,7 +96,7 @@ def _copied_at_zero(b: Builder, x: Val, k: int, d: Expr) -> Expr:
 def _reshape_from_data(node: Node, b: Builder, x: Val) -> Val:
     declared, total = b.declared(), product(x.shape)
     b.require("eq", total, product(declared), "Reshape keeps all elements")
-    given = [bounded(e) for e in b.elements(b.input(1))]
+    given = [bound_number(e) for e in b.elements(b.input(1))]
     if not node.attr("allowzero", 0):
         given = [Where(compare("eq", e, Const(0)), x.shape[k] if k < x.rank else Const(-2), e)
                  for k, e in enumerate(given)]
@@ -110,12 +110,12 @@ def _remaining(b: Builder, old: Iterable[Expr], new: Iterable[Expr]) -> Expr:
     """The extent that -1 stands for; divisibility is proved or becomes a Check."""
     old, new = list(old), list(new)
     for d in list(new):
-        twin = next((o for o in old if same(o, d)), None)
+        twin = next((o for o in old if are_equal(o, d)), None)
         if twin is not None:
             old.remove(twin)
             new.remove(d)
     total, rest = product(old), product(new)
-    if not same(rest, Const(1)):
+    if not are_equal(rest, Const(1)):
         b.require("eq", total % rest, 0, "Reshape: the rest of the shape must divide the elements")
     return simplify(total // rest)
 
@@ -160,9 +160,9 @@ def _removed(node: Node, b: Builder, x: Val) -> Reading:
     options = {tuple(sorted((*one, *taken))): [
         compare("eq" if k in taken else "ne", x.shape[k], Const(1)) for k in may]
         for n in range(len(may) + 1) for taken in combinations(may, n)}
-    names = deciding(b, [x.shape[k] for k in may])
-    return read_as(b, options, "a Squeeze without axes removes the same ones in all calls",
-                   b.unsupported(
+    names = list_deciding(b, [x.shape[k] for k in may])
+    return choose_reading(b, options, "a Squeeze without axes removes the same ones in all calls",
+                          b.unsupported(
         f"without axes it removes those of extent 1, and the rank depends on {', '.join(names)}: "
         "nothing that reads the result, or is declared, says which it is",
         "give it axes, declare the shape of an output, or say whether that is 1 with "
@@ -242,7 +242,7 @@ def _expanded_by_data(b: Builder, x: Val) -> Shape:
 def tile(node: Node, b: Builder) -> Result:
     x = b.input(0)
     data = b.from_data(b.input(1))
-    repeats = [bounded(e) for e in b.elements(b.input(1))]
+    repeats = [bound_number(e) for e in b.elements(b.input(1))]
     if len(repeats) != x.rank:
         raise b.bad(f"{len(repeats)} repeats for rank {x.rank}")
     given = tuple(d * r for d, r in zip(x.shape, repeats))
@@ -331,7 +331,7 @@ PARTS = 64  # of one concatenation: kernels take as many pieces apart, and hundr
 
 def concat(b: Builder, vals: Sequence[Val], axis: int, tag: str = "", out: int = 0) -> Val:
     """``vals`` one after the other along ``axis``; of many, runs of them first."""
-    vals = [v for v in vals if not same(v.shape[axis], Const(0))] or vals[:1]
+    vals = [v for v in vals if not are_equal(v.shape[axis], Const(0))] or vals[:1]
     if len(vals) > PARTS and not all(map(b.symbolic, vals)):
         vals = [concat(b, vals[i:i + PARTS], axis, f"{tag}run_{i // PARTS}")
                 for i in range(0, len(vals), PARTS)]
@@ -345,7 +345,7 @@ def concat(b: Builder, vals: Sequence[Val], axis: int, tag: str = "", out: int =
     shape = list(vals[0].shape)
     for v in vals[1:]:
         for k, (d, e) in enumerate(zip(shape, v.shape, strict=True)):
-            if k != axis and not same(d, e):
+            if k != axis and not are_equal(d, e):
                 b.require("eq", d, e, "Concat: other dimensions must be equal")
     shape[axis] = total
 
@@ -416,7 +416,7 @@ def shape_op(node: Node, b: Builder) -> Result:
     dims = b.input(0).shape
     start, end = node.attr("start", 0), node.attr("end", len(dims))
     dims = dims[slice(start, end)]
-    return b.value((len(dims),), lambda index: chosen(dims or (Const(0),), index[0]))
+    return b.value((len(dims),), lambda index: choose_element(dims or (Const(0),), index[0]))
 
 
 @op("Size")

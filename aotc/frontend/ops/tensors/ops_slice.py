@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import bounded, expect, expect_shape, loaded, some
+from aotc.frontend.building.declared import bound_number, expect, expect_shape, flag_any, reads_data
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.values import At, Index, Result, Val
 from aotc.frontend.graph import Node
@@ -18,7 +18,7 @@ from aotc.ir.expr import (
     maximum,
     minimum,
 )
-from aotc.ir.simplify import proves, same, simplify
+from aotc.ir.simplify import are_equal, proves, simplify
 
 Border = Callable[[Expr, Expr, Expr | None], Expr]  # (index, extent, most outside) -> the place
 INT_MAX = (1 << 31) - 1  # ends of this size and beyond mean "to the end" (exporters write both)
@@ -79,11 +79,11 @@ def _slice_from_data(b: Builder) -> Val:
     if not count == len(ends) == len(axes) == len(steps):
         raise b.bad("starts, ends, axes and steps must have one length")
     shape = b.declared(rank=rank)
-    expect(b, [(some(axis_is(a, k, rank) for k in range(rank)), 1) for a in axes],
+    expect(b, [(flag_any(axis_is(a, k, rank) for k in range(rank)), 1) for a in axes],
            f"an axis from data must be one of {rank}; found are")
     places, lengths = [], []
     for k, extent in enumerate(x.shape):
-        found = [(axis_is(a, k, rank), *map(bounded, rest))
+        found = [(axis_is(a, k, rank), *map(bound_number, rest))
                  for a, *rest in zip(axes, starts, ends, steps)]
         place, length = _run_time_place(b, found, extent)
         places.append(place)
@@ -155,10 +155,10 @@ def pad(node: Node, b: Builder) -> Result:
     x = b.input(0)
     amounts = ([Const(p) for p in node.attrs["pads"]] if "pads" in node.attrs
                else b.elements(b.input(1)))
-    before, after = borders(b, x.rank, list(map(bounded, amounts)))
+    before, after = borders(b, x.rank, list(map(bound_number, amounts)))
     given = tuple(simplify(p + d + q) for p, d, q in zip(before, x.shape, after))
     shape = given
-    if any(map(loaded, given)):
+    if any(map(reads_data, given)):
         shape = b.declared(rank=x.rank)
         expect_shape(b, given, shape)
     mode = node.attr("mode", "constant")
@@ -184,13 +184,13 @@ def border_place(b: Builder, border: Border, before: Expr, after: Expr, extent: 
     """Function from an index of the result to one of the source, along one dimension of a Pad that
     repeats elements.  Negative amounts cut first: what is left is repeated, and there must be
     some, unless nothing is read."""
-    if same(before, Const(0)) and same(extent, length):
+    if are_equal(before, Const(0)) and are_equal(extent, length):
         return lambda i: i
     none = Const(0)
     first = simplify(maximum(0 - before, none))  # elements cut off in front
     left = simplify(extent - first - maximum(0 - after, none))
     start = simplify(maximum(before, none))
-    if loaded(before) or loaded(after):
+    if reads_data(before) or reads_data(after):
         b.nonempty(extent, shape, "elements to repeat")
 
         def place(i: Expr) -> Expr:
@@ -216,7 +216,7 @@ def borders(b: Builder, rank: int, amounts: Sequence[Expr]) -> tuple[list[Expr],
             a = b.axis(axis.value, rank)
             before[a], after[a] = amounts[k], amounts[k + len(axes)]
             continue
-        expect(b, [(some(axis_is(axis, a, rank) for a in range(rank)), 1)],
+        expect(b, [(flag_any(axis_is(axis, a, rank) for a in range(rank)), 1)],
                f"an axis from data must be one of {rank}; found are")
         for a in range(rank):
             here = axis_is(axis, a, rank)
@@ -253,7 +253,7 @@ def center_crop_pad(node: Node, b: Builder) -> Result:
     for a, d in zip(axes, wanted):
         given[a] = d
     shape = tuple(given)
-    if any(map(loaded, wanted)):
+    if any(map(reads_data, wanted)):
         shape = b.declared(rank=x.rank)
         expect_shape(b, given, shape)
     zero = b.scalar_val(0, x.dtype)
@@ -261,7 +261,7 @@ def center_crop_pad(node: Node, b: Builder) -> Result:
     def body(index: Index) -> Expr:
         # before a longer input half of what is cut, rounded down; before a shorter one half of
         # what is added: both are the difference halved toward zero
-        inner = [i if same(d, n) else simplify(i + _half(d - n))
+        inner = [i if are_equal(d, n) else simplify(i + _half(d - n))
                  for i, d, n in zip(index, x.shape, shape)]
         conds = guards(inner, x.shape)
         return b.at(x, inner) if conds is None else Where(conds, b.at(x, inner), b.at(zero, ()))

@@ -8,8 +8,14 @@ import numpy as np
 from aotc.frontend.building.bodies import Made, loop
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.calls import expect_count
-from aotc.frontend.building.characters import byte, characters, constant, lengths, unlike
-from aotc.frontend.building.declared import Count, filled, room
+from aotc.frontend.building.characters import (
+    byte,
+    characters,
+    compare_with_table,
+    constant,
+    lengths,
+)
+from aotc.frontend.building.declared import Count, room, zero_behind
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import Index, Result, Val
@@ -108,7 +114,7 @@ def string_normalizer(node: Node, b: Builder) -> Result:
     def body(i: Index) -> Expr:
         at = place(i[axis])
         text = _changed(b, lambda k: byte(b, rows, (minimum(at, n - 1),), k), i[-1], action)
-        return filled(b, count, i[axis], Where(compare("lt", at, n), text, Const(0, "u8")))
+        return zero_behind(b, count, i[axis], Where(compare("lt", at, n), text, Const(0, "u8")))
     b.nonempty(n, (count.extent,), "strings to choose from")
     return _chars(b.map((*x.shape[:axis], count.extent, x.shape[-1]), body, [x, flags]))
 
@@ -116,7 +122,7 @@ def string_normalizer(node: Node, b: Builder) -> Result:
 def _kept(b: Builder, rows: Val, words: tuple[str, ...], exact: bool) -> Val:
     """bool [n + 1]: the texts that are no stop words, and last whether there is none."""
     n, table = rows.shape[0], constant(b, words, (Const(len(words)),))
-    other = unlike(b, rows, table, not exact)
+    other = compare_with_table(b, rows, table, not exact)
     i, j = Axis("i0", n), Axis("j", table.shape[0])
     keeps = b.compute((i,), b.load(other, (i, j)), (j,), "min", "keeps")
     k = Axis("k", n)

@@ -8,7 +8,7 @@ import numpy as np
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.calls import expect_count
 from aotc.frontend.building.characters import byte, characters
-from aotc.frontend.building.declared import Count, filled, room
+from aotc.frontend.building.declared import Count, room, zero_behind
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.spelling import MICROSOFT
 from aotc.frontend.building.symbolic import cast, conjunction
@@ -71,7 +71,7 @@ def tokenizer(node: Node, b: Builder) -> Result:
             for where, code in ((Const(0), _BEGIN), (n + 1, _END)):
                 sign = Where(compare("eq", k, Const(0)), Const(code, "u8"), Const(0, "u8"))
                 out = Where(compare("eq", at, where), sign, out)
-        return filled(b, count, at, out)
+        return zero_behind(b, count, at, out)
     size = simplify(maximum(width, Const(max(len(pad), 1))))
     return replace(b.map((*lead, count.extent, size), body, [x, total, place, stop]), stored=CHARS)
 

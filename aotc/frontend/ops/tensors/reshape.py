@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from aotc.frontend.building.values import Index, is_one
 from aotc.ir.expr import Const, Expr, Shape
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 
 
 def groups(old: Shape, new: Shape) -> list[tuple[range, range]]:
@@ -28,7 +28,7 @@ def _next_cut(old: Shape, new: Shape) -> tuple[int, int] | None:
     right = _products(new)
     for a, p in enumerate(left):
         for b, q in enumerate(right):
-            if same(p, q):
+            if are_equal(p, q):
                 return a + 1, b + 1
     return None
 

@@ -29,8 +29,8 @@ from aotc.ir.statements import (
     walk_body,
 )
 from aotc.ir.tile_statements import RowTable, Tile
+from aotc.oracle.eval_expr import EvalScope as Values
 from aotc.oracle.eval_expr import Guard, index_value
-from aotc.oracle.eval_expr import Scope as Values
 from aotc.sched.accelerator.clock.item_stores import StoredBytes
 from aotc.target.base import Machine
 

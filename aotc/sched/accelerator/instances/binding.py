@@ -14,7 +14,7 @@ FACTORS = (8, 4, 2, 1)  # parts of a dimension, the most that fit are taken
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundInstances:
     """bind: instance -> parts per dimension of its output.  scope: instance -> how many memories
     further out than the cores' own its output is.  why: instance -> the consumer that disagreed."""
 
@@ -27,7 +27,7 @@ class Bound:
                          + (f", {self.why[x]}" if x in self.why else "") for x in self.bind)
 
 
-def plain(shape: Sequence[int], cores: int, unbound: Sequence[int] = ()) -> Bind:
+def bind_outermost_first(shape: Sequence[int], cores: int, unbound: Sequence[int] = ()) -> Bind:
     """Cores given to dimensions greedily, outermost first.  unbound: dimensions that get none."""
     left, out = cores, []
     for d, extent in enumerate(shape):
@@ -38,8 +38,8 @@ def plain(shape: Sequence[int], cores: int, unbound: Sequence[int] = ()) -> Bind
     return tuple(out)
 
 
-def carried(bind: Bind, shape: Sequence[int], matches: Sequence[tuple[int, int]],
-            unbound: Sequence[int] = ()) -> Bind | None:
+def carry_binding(bind: Bind, shape: Sequence[int], matches: Sequence[tuple[int, int]],
+                  unbound: Sequence[int] = ()) -> Bind | None:
     """The binding of an input that a consumer's ``bind`` means: parts of the dimensions that match
     ((the consumer's, the input's), ..).  None if no dimension matches, or if the input's shape
     cannot be divided so."""
@@ -53,7 +53,7 @@ def carried(bind: Bind, shape: Sequence[int], matches: Sequence[tuple[int, int]]
 
 def bind_instances(order: Sequence[str], shapes: Mapping[str, Sequence[int]],
                    producers: Mapping[str, Sequence[str]], carries: Carries, cores: int,
-                   unbound: Mapping[str, Sequence[int]] | None = None) -> Bound:
+                   unbound: Mapping[str, Sequence[int]] | None = None) -> BoundInstances:
     """Bindings and scopes of instances in ``order``.  shapes: of their outputs.  carries:
     (consumer, producer) -> dimensions of both that match.  unbound: dimensions no core gets a part
     of.  An instance whose binding was inferred passes it on, and one that takes more cores than its
@@ -64,7 +64,7 @@ def bind_instances(order: Sequence[str], shapes: Mapping[str, Sequence[int]],
     why: dict[str, str] = {}
     asked: dict[str, list[tuple[str, Bind]]] = {x: [] for x in order}
     for x in reversed(order):
-        best = plain(shapes[x], cores, none.get(x, ()))
+        best = bind_outermost_first(shapes[x], cores, none.get(x, ()))
         if x not in bind or scope[x]:
             bind[x] = best
         elif prod(best) > prod(bind[x]):
@@ -75,7 +75,7 @@ def bind_instances(order: Sequence[str], shapes: Mapping[str, Sequence[int]],
         for p in producers.get(x, ()):
             if p not in asked:
                 continue
-            b = carried(bind[x], shapes[p], carries.get((x, p), ()), none.get(p, ()))
+            b = carry_binding(bind[x], shapes[p], carries.get((x, p), ()), none.get(p, ()))
             if b is None:
                 continue
             asked[p].append((x, b))
@@ -83,4 +83,4 @@ def bind_instances(order: Sequence[str], shapes: Mapping[str, Sequence[int]],
                 bind[p] = b
             elif bind[p] != b and not scope[p]:
                 scope[p], why[p] = 1, f"{x} reads it in parts {b}, {asked[p][0][0]} in {bind[p]}"
-    return Bound({x: bind[x] for x in order}, scope, why)
+    return BoundInstances({x: bind[x] for x in order}, scope, why)

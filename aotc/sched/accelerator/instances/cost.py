@@ -3,20 +3,26 @@
 from dataclasses import dataclass
 from math import prod
 
-from aotc.sched.accelerator.instances.binding import plain
+from aotc.sched.accelerator.instances.binding import bind_outermost_first
 from aotc.sched.accelerator.instances.cluster import Cluster
 from aotc.sched.accelerator.instances.split import (
     Members,
     SplitInfo,
     best_split,
-    middle,
-    outermost,
+    middle_piece,
+    outermost_dimension,
     outs_of,
     shares,
     sources_of,
     two_cuts,
 )
-from aotc.sched.accelerator.instances.tensor_graph import Box, Graph, Node, regions, volume
+from aotc.sched.accelerator.instances.tensor_graph import (
+    Box,
+    TensorGraph,
+    TensorNode,
+    regions,
+    volume,
+)
 
 LOOKUP = "lookup"  # kind of nodes that read only the rows of their constants that data name
 
@@ -39,21 +45,22 @@ class Price:
         return max(self.computing, self.moving, self.fetching) + self.starting
 
 
-def part_of(node: Node, box: Box) -> float:
+def part_of(node: TensorNode, box: Box) -> float:
     """Which part of a node's points a box is."""
     return volume(box) / max(1, volume(node.box))
 
 
-def node_seconds(graph: Graph, cluster: Cluster, node: Node, boxes: dict[str, Box]) -> float:
+def node_seconds(graph: TensorGraph, cluster: Cluster, node: TensorNode,
+                 boxes: dict[str, Box]) -> float:
     """Seconds of computing one node's box, with what it reads in the cores' own memories."""
     box = boxes[node.name]
     touched = volume(box) * node.element + sum(
         volume(boxes[s]) * graph.node[s].element for s in node.sources if s in boxes)
-    cores = prod(plain([b - a for a, b in box], cluster.cores, node.unbound))
+    cores = prod(bind_outermost_first([b - a for a, b in box], cluster.cores, node.unbound))
     return cluster.computing(node.kind, node.flops * part_of(node, box), touched, cores)
 
 
-def weights_of(node: Node, box: Box) -> int:
+def weights_of(node: TensorNode, box: Box) -> int:
     """Bytes of constants that one box of a node reads."""
     if node.kind == LOOKUP:
         return int(node.weights * part_of(node, box))
@@ -63,7 +70,7 @@ def weights_of(node: Node, box: Box) -> int:
     return size
 
 
-class Judge:
+class SplitJudge:
     """Splits and prices of sub-graphs of one Graph on one Cluster, each found once.
 
     share: of the splits that fit, the one that takes the fewest seconds, of those whose first cut
@@ -71,7 +78,7 @@ class Judge:
     memory out, so that few of them are live at once; None: that of Equation 1.  anywhere: the first
     cut may be of any dimension, not of the outermost one alone."""
 
-    def __init__(self, graph: Graph, cluster: Cluster, budget: int | None = None,
+    def __init__(self, graph: TensorGraph, cluster: Cluster, budget: int | None = None,
                  share: float | None = None, anywhere: bool = False) -> None:
         self.graph, self.cluster, self.share = graph, cluster, share
         self.anywhere = anywhere
@@ -87,7 +94,7 @@ class Judge:
                 most = self.share * self.cluster.capacity(1)
                 crossing = sum(self.graph.node[b].bytes for b in (
                     *sources_of(self.graph, members), *outs_of(self.graph, members)))
-                first = outermost(self.graph.node[members[-1]].shape)
+                first = outermost_dimension(self.graph.node[members[-1]].shape)
                 found = two_cuts(self.graph, members, self.budget, crossing / most,
                                  None if self.anywhere else first) or (best,)
                 best = min(found, key=lambda s: (self._price(members, s).seconds, s.pieces))
@@ -102,7 +109,7 @@ class Judge:
 
     def _price(self, members: Members, split: SplitInfo) -> Price:
         graph, cluster = self.graph, self.cluster
-        box = middle(graph.node[members[-1]].shape, split.cuts)
+        box = middle_piece(graph.node[members[-1]].shape, split.cuts)
         more = shares(graph, members, box)
         assert more is not None  # such splits are not found
         boxes = regions(graph, members, box, more)

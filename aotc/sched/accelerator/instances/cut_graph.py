@@ -11,17 +11,17 @@ from aotc.sched.accelerator.instances.instances import (
     InstanceGraph,
     SubGraph,
     instances,
-    matches,
+    match_dimensions,
 )
 from aotc.sched.accelerator.instances.split import outs_of
-from aotc.sched.accelerator.instances.tensor_graph import Box, Graph, regions, volume
+from aotc.sched.accelerator.instances.tensor_graph import Box, TensorGraph, regions, volume
 
 
 @dataclass(frozen=True)
 class CutGraph:
     """``graph`` for one cluster, its sub-graphs in topological order, their instances and edges."""
 
-    graph: Graph
+    graph: TensorGraph
     cluster: Cluster
     subgraphs: tuple[SubGraph, ...]
     split: InstanceGraph
@@ -81,7 +81,7 @@ class CutGraph:
             pair = (self.split.instance[e.consumer].subgraph,
                     self.split.instance[e.producer].subgraph)
             if pair not in known:
-                known[pair] = matches(self.graph, *(self.parts[p] for p in pair))
+                known[pair] = match_dimensions(self.graph, *(self.parts[p] for p in pair))
             out[e.consumer, e.producer] = known[pair]
         return out
 
@@ -94,6 +94,6 @@ class CutGraph:
         return {k: tuple(v) for k, v in out.items()}
 
 
-def cut_graph(graph: Graph, cluster: Cluster, subgraphs: Sequence[SubGraph]) -> CutGraph:
+def cut_graph(graph: TensorGraph, cluster: Cluster, subgraphs: Sequence[SubGraph]) -> CutGraph:
     """The graph with the instances of ``subgraphs``, which are in topological order."""
     return CutGraph(graph, cluster, tuple(subgraphs), instances(graph, subgraphs))

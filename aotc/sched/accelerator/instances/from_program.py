@@ -14,7 +14,14 @@ from aotc.ir.read_boxes import interval
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import simplify, to_poly
 from aotc.sched.accelerator.instances.cost import LOOKUP
-from aotc.sched.accelerator.instances.tensor_graph import INPUT, Graph, Node, Read, Window, whole
+from aotc.sched.accelerator.instances.tensor_graph import (
+    INPUT,
+    Read,
+    ReadWindow,
+    TensorGraph,
+    TensorNode,
+    whole_window,
+)
 from aotc.sched.choose.connect import register_groups
 from aotc.sched.model.flops_and_bytes import group_flops
 from aotc.sched.model.size import estimate, estimate_volume
@@ -26,14 +33,14 @@ Dims = Mapping[Axis, tuple[int, int]]  # axis -> (dimension of the output, what 
 
 
 def from_program(program: Program, sizes: Mapping[str, int] | None = None,
-                 groups: Sequence[Group] | None = None) -> Graph:
+                 groups: Sequence[Group] | None = None) -> TensorGraph:
     """The Graph of a Program; symbolic extents have their typical value.
 
     sizes: bytes per element of dtypes that are stored in another width, as {"f32": 2}.  groups:
     of the Program (None: those connected at register level)."""
     width = {name: row.size for name, row in DTYPES.items()} | dict(sizes or {})
     found = ordered(program, groups if groups is not None else register_groups(program))
-    nodes = [Node(b, _extents(program, b), width[program.dtype(b)], kind=INPUT)
+    nodes = [TensorNode(b, _extents(program, b), width[program.dtype(b)], kind=INPUT)
              for b in program.inputs]
     for g in found:
         stages = group_stages(program, g)
@@ -41,16 +48,16 @@ def from_program(program: Program, sizes: Mapping[str, int] | None = None,
             nodes += _stage_nodes(program, s, width)
         if not stages:
             nodes += _call_nodes(program, g, width)
-    return Graph(tuple(nodes))
+    return TensorGraph(tuple(nodes))
 
 
 def _extents(program: Program, buffer: str) -> tuple[int, ...]:
     return tuple(estimate(n) for n in program.shape(buffer)) or (1,)
 
 
-def _stage_nodes(program: Program, stage: Stage, width: Mapping[str, int]) -> list[Node]:
+def _stage_nodes(program: Program, stage: Stage, width: Mapping[str, int]) -> list[TensorNode]:
     """One Node per output of a stage; the first one does the work."""
-    nodes: list[Node] = []
+    nodes: list[TensorNode] = []
     for i, o in enumerate(stage.outputs):
         dims = dict(filter(None, (_axis_of(e, d) for d, e in enumerate(o.index))))
         reads, weights, shared, lookup = _reads(program, stage, dims, width)
@@ -58,7 +65,7 @@ def _stage_nodes(program: Program, stage: Stage, width: Mapping[str, int]) -> li
                         tuple(x.value for x in stage.outputs))
         products = kind in ("contraction", "dot") or (
             kind == "window" and isinstance(stage.body, Binary) and stage.body.op == "mul")
-        nodes.append(Node(
+        nodes.append(TensorNode(
             o.buffer, _extents(program, o.buffer), width[program.dtype(o.buffer)], reads,
             0 if i else weights, 0 if i else estimate(group_flops([stage])),
             LOOKUP if lookup else kind, 1 if i else len(stage.computes),
@@ -103,26 +110,26 @@ def _reads(program: Program, stage: Stage, dims: Dims, width: Mapping[str, int]
             lookup = lookup or any(depends_on_data(i) for i in load.index)
             continue
         windows = tuple(_window(i, ranges, dims, n) for i, n in zip(load.index, shape))
-        reads[Read(load.buffer, windows or (whole(1),))] = None
+        reads[Read(load.buffer, windows or (whole_window(1),))] = None
     return tuple(reads), weights, largest[1], lookup
 
 
 def _window(index: Expr, ranges: Mapping[Axis, tuple[Expr, Expr]], dims: Dims,
-            extent: int) -> Window:
+            extent: int) -> ReadWindow:
     """The Window of one index: exact where it is affine in the output's axes, or such divided by
     a number; else the whole dimension."""
     low, high = interval(index, ranges)
     if low is None or high is None:
-        return whole(extent)
+        return whole_window(extent)
     first, last = _affine(low, dims), _affine(high, dims)
     if first is not None and last is not None and first[0] == last[0] and first[2] == last[2]:
         by = max([dims[a][1] for a, _ in first[0]], default=1)
         terms = tuple(sorted((dims[a][0], c) for a, c in first[0]))
         if by == 1:
-            return Window(terms, first[1], last[1], first[2])
+            return ReadWindow(terms, first[1], last[1], first[2])
         if len(terms) == 1 and terms[0][1] == 1 and first[2] == 1:
-            return Window(terms, first[1] * by, last[1] * by, by)
-    return whole(extent)
+            return ReadWindow(terms, first[1] * by, last[1] * by, by)
+    return whole_window(extent)
 
 
 def _affine(e: Expr, dims: Dims
@@ -144,13 +151,13 @@ def _affine(e: Expr, dims: Dims
     return tuple(sorted(terms.items(), key=lambda x: x[0].name)), constant, 1
 
 
-def _call_nodes(program: Program, group: Group, width: Mapping[str, int]) -> list[Node]:
+def _call_nodes(program: Program, group: Group, width: Mapping[str, int]) -> list[TensorNode]:
     """Nodes of a library call or a region, which reads all of its inputs."""
     step = program.producer[group.computes[0]]
     tensors = [b for b in dict.fromkeys(step.inputs) if program.buffers[b].role != "const"]
-    reads = tuple(Read(b, tuple(whole(n) for n in _extents(program, b))) for b in tensors)
+    reads = tuple(Read(b, tuple(whole_window(n) for n in _extents(program, b))) for b in tensors)
     weights = sum(prod(_extents(program, b)) * width[program.dtype(b)] for b in step.inputs
                   if b not in tensors)
-    return [Node(o, _extents(program, o), width[program.dtype(o)], reads, 0 if i else weights,
-                 kind=CALL, output=o in program.results)
+    return [TensorNode(o, _extents(program, o), width[program.dtype(o)], reads, 0 if i else weights,
+                       kind=CALL, output=o in program.results)
             for i, o in enumerate(step.outs)]

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from aotc.sched.accelerator.instances.cost import Judge
+from aotc.sched.accelerator.instances.cost import SplitJudge
 from aotc.sched.accelerator.instances.instances import SubGraph
 from aotc.sched.accelerator.instances.split import Members, outs_of
-from aotc.sched.accelerator.instances.tensor_graph import INPUT, Graph
+from aotc.sched.accelerator.instances.tensor_graph import INPUT, TensorGraph
 
 PAPER, COST = "paper", "cost"
 
 
 @dataclass(frozen=True)
-class Rules:
+class MergeRules:
     """What accepts a merge.  accept: ``PAPER``: rules (i) and (ii); ``COST``: the merged sub-graph
     takes fewer seconds than its parts.  growth: rule (i) besides wants no more pieces than so many
     times the fewest of its parts, for networks that up-sample (None: as printed, that is not
@@ -32,7 +32,7 @@ class Rules:
         return self.accept + "".join(rest)
 
 
-BY_COST = Rules()
+BY_COST = MergeRules()
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Merge:
     parts: tuple[Members, ...]
 
 
-class Partition:
+class MergedSubGraphs:
     """Sub-graphs of a Graph while they are merged, each named by its last member."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: TensorGraph) -> None:
         self.graph = graph
         self.members: dict[str, Members] = {n.name: (n.name,) for n in graph.computed}
         self.owner = {n.name: n.name for n in graph.computed}
@@ -99,14 +99,14 @@ class Partition:
         return tuple(found)
 
 
-def straight(now: Partition, out: str) -> Iterator[tuple[str, ...]]:
+def straight_merges(now: MergedSubGraphs, out: str) -> Iterator[tuple[str, ...]]:
     """(SG1, SG2): SG1 is the only producer of SG2, SG2 the only consumer of SG1."""
     found = now.producers(out)
     if len(found) == 1 and now.only(found[0]) == out:
         yield found[0], out
 
 
-def diamond(now: Partition, out: str) -> Iterator[tuple[str, ...]]:
+def diamond_merges(now: MergedSubGraphs, out: str) -> Iterator[tuple[str, ...]]:
     """(SG2, SG3, .., SG4): all on the paths from one entry to the exit SG4."""
     between: dict[str, list[str]] = {}
     for p in now.producers(out):
@@ -118,7 +118,7 @@ def diamond(now: Partition, out: str) -> Iterator[tuple[str, ...]]:
             yield (*found, out)
 
 
-def branch(now: Partition, out: str) -> Iterator[tuple[str, ...]]:
+def branch_merges(now: MergedSubGraphs, out: str) -> Iterator[tuple[str, ...]]:
     """(SG2, SG3): SG3 is an exit that several paths reach, SG2 the end of one of them."""
     found = now.producers(out)
     for p in found if len(found) > 1 else ():
@@ -126,21 +126,23 @@ def branch(now: Partition, out: str) -> Iterator[tuple[str, ...]]:
             yield p, out
 
 
-def fork(now: Partition, out: str) -> Iterator[tuple[str, ...]]:
+def fork_merges(now: MergedSubGraphs, out: str) -> Iterator[tuple[str, ...]]:
     """(SG1, SG2): SG1 is the only producer of SG2, and others read SG1, too: both are outputs."""
     found = now.producers(out)
     if len(found) == 1 and now.only(found[0]) is None:
         yield found[0], out
 
 
-Pattern = Callable[[Partition, str], Iterator[tuple[str, ...]]]
-PATTERNS: dict[str, Pattern] = {"straight": straight, "diamond": diamond, "branch": branch}
-SEVERAL: dict[str, Pattern] = {**PATTERNS, "fork": fork}  # for several outputs
+Pattern = Callable[[MergedSubGraphs, str], Iterator[tuple[str, ...]]]
+PATTERNS: dict[str, Pattern] = {"straight": straight_merges, "diamond": diamond_merges,
+                                "branch": branch_merges}
+SEVERAL: dict[str, Pattern] = {**PATTERNS, "fork": fork_merges}  # for several outputs
 
 
-def group(graph: Graph, judge: Judge, rules: Rules = BY_COST) -> tuple[SubGraph, ...]:
+def group(graph: TensorGraph, judge: SplitJudge,
+          rules: MergeRules = BY_COST) -> tuple[SubGraph, ...]:
     """Sub-graphs of the graph in topological order, merged until no pattern merges any more."""
-    now, why = Partition(graph), dict[str, str]()
+    now, why = MergedSubGraphs(graph), dict[str, str]()
     refused: set[tuple[Members, ...]] = set()
     while True:
         before = len(now.members)
@@ -153,8 +155,8 @@ def group(graph: Graph, judge: Judge, rules: Rules = BY_COST) -> tuple[SubGraph,
                           why.get(out, "")) for i, out in enumerate(now.outs()))
 
 
-def _merge_at(now: Partition, out: str, pattern: str, propose: Pattern, judge: Judge,
-              rules: Rules, refused: set[tuple[Members, ...]], why: dict[str, str]) -> None:
+def _merge_at(now: MergedSubGraphs, out: str, pattern: str, propose: Pattern, judge: SplitJudge,
+              rules: MergeRules, refused: set[tuple[Members, ...]], why: dict[str, str]) -> None:
     """Merges that a pattern proposes with one exit, one after the other."""
     again = out in now.members
     while again:
@@ -163,7 +165,7 @@ def _merge_at(now: Partition, out: str, pattern: str, propose: Pattern, judge: J
             merge = Merge(pattern, tuple(now.members[p] for p in parts))
             if merge.parts in refused:
                 continue
-            reason = accepted(now, merge, judge, rules)
+            reason = accept_merge(now, merge, judge, rules)
             if reason is None:
                 refused.add(merge.parts)
                 continue
@@ -175,7 +177,8 @@ def _merge_at(now: Partition, out: str, pattern: str, propose: Pattern, judge: J
             break
 
 
-def accepted(now: Partition, merge: Merge, judge: Judge, rules: Rules) -> str | None:
+def accept_merge(now: MergedSubGraphs, merge: Merge, judge: SplitJudge,
+                 rules: MergeRules) -> str | None:
     """Why a merge is made, None if it is not."""
     whole = now.joined(merge.parts)
     split = judge.split(whole)
@@ -190,7 +193,7 @@ def accepted(now: Partition, merge: Merge, judge: Judge, rules: Rules) -> str | 
     return f"{merge.pattern}: {together * 1e6:.2f} us instead of {parts * 1e6:.2f}"
 
 
-def _by_rules(merge: Merge, whole: Members, judge: Judge, rules: Rules) -> str | None:
+def _by_rules(merge: Merge, whole: Members, judge: SplitJudge, rules: MergeRules) -> str | None:
     """Rules (i) and (ii); one that computes anything again must save time by it."""
     f = judge.split(whole).pieces
     parts = [judge.split(p).pieces for p in merge.parts]

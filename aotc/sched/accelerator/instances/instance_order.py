@@ -96,7 +96,7 @@ def heavy_first(tasks: Tasks) -> Order:
     return tuple(order)
 
 
-def exact(tasks: Tasks, most: int = EXACT_STATES) -> Order | None:
+def exact_order(tasks: Tasks, most: int = EXACT_STATES) -> Order | None:
     """An order with the least peak, None if there are too many instances or sets to look at."""
     names = tuple(tasks.size)
     if len(names) > EXACT_NODES:
@@ -172,7 +172,7 @@ def _live(tasks: Tasks, order: Sequence[str], budget: int) -> tuple[int, int]:
 
 WAYS: dict[str, Callable[[Tasks], Order | None]] = {
     "breadth first": breadth_first, "depth first": depth_first, "heavy first": heavy_first,
-    "exact": exact}
+    "exact": exact_order}
 
 
 def orders(tasks: Tasks, budget: int, ways: Sequence[str] = tuple(WAYS)) -> tuple[Ordered, ...]:

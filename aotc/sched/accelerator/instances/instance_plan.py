@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aotc.sched.accelerator.instances.binding import Bound
-from aotc.sched.accelerator.instances.grouping import Rules
+from aotc.sched.accelerator.instances.binding import BoundInstances
+from aotc.sched.accelerator.instances.grouping import MergeRules
 from aotc.sched.accelerator.instances.instance_order import Ordered
 from aotc.sched.accelerator.instances.instances import InstanceGraph, SubGraph
 from aotc.sched.accelerator.instances.moves import Move
-from aotc.sched.accelerator.instances.spill import Homes, Lifetime, Place
-from aotc.sched.accelerator.instances.tensor_graph import Box, Graph
+from aotc.sched.accelerator.instances.spill import Homes, Lifetime, OutputPlace
+from aotc.sched.accelerator.instances.tensor_graph import Box, TensorGraph
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,16 @@ class InstancePlan:
     and scopes, moves between instances, memories and offsets of outputs, and which weights come
     when.  lifetimes: of the instances' outputs, in steps of the order."""
 
-    graph: Graph = field(repr=False)
-    rules: Rules
+    graph: TensorGraph = field(repr=False)
+    rules: MergeRules
     subgraphs: tuple[SubGraph, ...]
     instances: InstanceGraph
     ordered: tuple[Ordered, ...]
-    bound: Bound
+    bound: BoundInstances
     moves: tuple[Move, ...]
     lifetimes: tuple[Lifetime, ...]
     homes: Homes
-    places: tuple[Place, ...]
+    places: tuple[OutputPlace, ...]
     held: tuple[Held, ...]
     weights: tuple[Weights, ...]
 

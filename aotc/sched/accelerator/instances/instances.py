@@ -8,8 +8,8 @@ from aotc.sched.accelerator.instances.split import Members, SplitInfo, outs_of, 
 from aotc.sched.accelerator.instances.tensor_graph import (
     INPUT,
     Box,
-    Graph,
-    followed,
+    TensorGraph,
+    follow_dimensions,
     overlap,
     region,
     regions,
@@ -95,7 +95,7 @@ class InstanceGraph:
         return "\n".join([*lines, f"{len(self.edges)} edges, {self.redundant} redundant"])
 
 
-def instances(graph: Graph, subgraphs: Sequence[SubGraph]) -> InstanceGraph:
+def instances(graph: TensorGraph, subgraphs: Sequence[SubGraph]) -> InstanceGraph:
     """The instances of sub-graphs, which are in topological order."""
     owner = {m: s for s in subgraphs for m in s.members}
     made: dict[str, list[Instance]] = {}
@@ -112,7 +112,7 @@ def instances(graph: Graph, subgraphs: Sequence[SubGraph]) -> InstanceGraph:
             for k, b in enumerate(boxes)]
         for x in made[s.name]:
             reads: dict[str, list[Box]] = {}
-            for source, box in needed(graph, s.members, x):
+            for source, box in needed_boxes(graph, s.members, x):
                 if graph.node[source].kind == INPUT:
                     inputs[x.name, source] = box
                 else:
@@ -126,7 +126,7 @@ def instances(graph: Graph, subgraphs: Sequence[SubGraph]) -> InstanceGraph:
                          redundant, inputs)
 
 
-def needed(graph: Graph, members: Members, x: Instance) -> tuple[tuple[str, Box], ...]:
+def needed_boxes(graph: TensorGraph, members: Members, x: Instance) -> tuple[tuple[str, Box], ...]:
     """(tensor, box) of what an instance of a sub-graph reads from outside, one for every way it is
     read: their union may hold much that nobody reads."""
     inside = set(members)
@@ -140,10 +140,12 @@ def needed(graph: Graph, members: Members, x: Instance) -> tuple[tuple[str, Box]
     return tuple(found)
 
 
-def matches(graph: Graph, consumer: SubGraph, producer: SubGraph) -> tuple[tuple[int, int], ...]:
+def match_dimensions(graph: TensorGraph, consumer: SubGraph,
+                     producer: SubGraph) -> tuple[tuple[int, int], ...]:
     """Dimensions of the last outputs of both that move together, ((the consumer's, the producer's),
     ..): those that all ways from one to the other agree on."""
-    ours, theirs = followed(graph, consumer.members), followed(graph, producer.members)
+    ours, theirs = follow_dimensions(graph,
+                                     consumer.members), follow_dimensions(graph, producer.members)
     found: set[tuple[int, int]] | None = None
     for o in outs_of(graph, producer.members):
         if o in ours:

@@ -9,17 +9,23 @@
 from collections.abc import Hashable, Mapping, Sequence
 from math import prod
 
-from aotc.sched.accelerator.instances.binding import Bound, plain
+from aotc.sched.accelerator.instances.binding import BoundInstances, bind_outermost_first
 from aotc.sched.accelerator.instances.cost import LOOKUP, weights_of
 from aotc.sched.accelerator.instances.cut_graph import CutGraph
 from aotc.sched.accelerator.instances.instance_plan import Held, Weights
-from aotc.sched.accelerator.instances.spill import LONGEST, Homes, Lifetime, pinned, spilled
+from aotc.sched.accelerator.instances.spill import (
+    LONGEST,
+    Homes,
+    Lifetime,
+    pin_lifetime,
+    spill_outputs,
+)
 from aotc.sched.accelerator.instances.split import peak
 
 ROUNDS = 6  # of spilling, each with the copies that the one before made necessary
 
 
-def lifetimes(of: CutGraph, order: Sequence[str], bound: Bound) -> tuple[Lifetime, ...]:
+def lifetimes(of: CutGraph, order: Sequence[str], bound: BoundInstances) -> tuple[Lifetime, ...]:
     """Of every output of every instance; what the caller reads goes to the outermost memory."""
     at = {x: i for i, x in enumerate(order)}
     out = []
@@ -43,7 +49,7 @@ def homes(of: CutGraph, order: Sequence[str], lives: Sequence[Lifetime], by: str
     for _ in range(ROUNDS):
         level = {x.name: x.level for x in lives} if found is None else found.level
         work = [min(capacities[0], _work(of, x, level)) for x in order]
-        new = spilled([pinned(x, level[x.name]) for x in lives], capacities, work, by)
+        new = spill_outputs([pin_lifetime(x, level[x.name]) for x in lives], capacities, work, by)
         why = {**found.why, **new.why} if found is not None else new.why
         done = found is not None and new.level == found.level
         found = Homes(new.level, new.moved, new.peak, why)
@@ -67,7 +73,7 @@ def _work(of: CutGraph, name: str, level: Mapping[str, int]) -> int:
                 {b: box for b, box in of.boxes[name].items() if b not in near})
 
 
-def held(of: CutGraph, order: Sequence[str], found: Homes) -> tuple[Held, ...]:
+def find_held(of: CutGraph, order: Sequence[str], found: Homes) -> tuple[Held, ...]:
     """Where the results of all nodes of all instances are: inside an instance that fits, in the
     cores' own memories; else in the next memory that has the room."""
     out = []
@@ -80,8 +86,8 @@ def held(of: CutGraph, order: Sequence[str], found: Homes) -> tuple[Held, ...]:
         for m in part.members:
             if m in of.boxes[x.name]:
                 box = of.boxes[x.name][m]
-                cores = prod(plain([b - a for a, b in box], cluster.cores,
-                                   of.graph.node[m].unbound))
+                cores = prod(bind_outermost_first([b - a for a, b in box], cluster.cores,
+                                                  of.graph.node[m].unbound))
                 level = found.level[x.output(m)] if m in of.outs[x.subgraph] else inner
                 out.append(Held(x.name, m, box, level, cores))
     return tuple(out)

@@ -90,7 +90,7 @@ def _seconds(found: Stages, cluster: Cluster, i: int, j: int, weights: int, agai
     return taken
 
 
-def segmented(tasks: Tasks, found: Stages, cuts: Sequence[tuple[int, int]]) -> Order:
+def order_segments(tasks: Tasks, found: Stages, cuts: Sequence[tuple[int, int]]) -> Order:
     """The order of segments one after the other, in each the heaviest instances first; those of one
     sub-graph as they are, which keeps instances with the same weights together."""
     order: list[str] = []

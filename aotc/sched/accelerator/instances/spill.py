@@ -61,8 +61,8 @@ class Homes:
                          for x, n in self.level.items())
 
 
-def spilled(lifetimes: Sequence[Lifetime], capacities: Sequence[int],
-            work: Sequence[int] = (), by: str = LONGEST) -> Homes:
+def spill_outputs(lifetimes: Sequence[Lifetime], capacities: Sequence[int],
+                  work: Sequence[int] = (), by: str = LONGEST) -> Homes:
     """Levels of outputs such that no step has more bytes live in a memory than its capacity
     (``capacities``: per level, the nearest first; the last one holds everything).
 
@@ -151,7 +151,7 @@ def _going(heap: Heap, live: Mapping[str, Lifetime], step: int, excess: int) -> 
 
 
 @dataclass(frozen=True)
-class Place:
+class OutputPlace:
     """An output at ``offset`` of memory ``level``, from step ``first`` to ``last``."""
 
     name: str
@@ -162,10 +162,11 @@ class Place:
     last: int
 
 
-def placed(lifetimes: Sequence[Lifetime], homes: Homes, align: int = 64) -> tuple[Place, ...]:
+def place_outputs(lifetimes: Sequence[Lifetime], homes: Homes,
+                  align: int = 64) -> tuple[OutputPlace, ...]:
     """Offsets: each output in the smallest gap that it fits between those live with it, larger
     ones of the same step first (best fit).  Offsets and sizes are multiples of ``align``."""
-    done: list[Place] = []
+    done: list[OutputPlace] = []
     room: dict[int, _Room] = {}
     ends: list[tuple[int, int, int, int]] = []  # (last step, level, offset, size) of what is live
     for x in sorted(lifetimes, key=lambda y: (y.first, -y.size, y.name)):
@@ -176,7 +177,7 @@ def placed(lifetimes: Sequence[Lifetime], homes: Homes, align: int = 64) -> tupl
             room[level].free(*freed)
         at = room.setdefault(k, _Room()).take(size)
         heappush(ends, (x.last, k, at, size))
-        done.append(Place(x.name, k, at, size, x.first, x.last))
+        done.append(OutputPlace(x.name, k, at, size, x.first, x.last))
     return tuple(done)
 
 
@@ -224,6 +225,6 @@ class _Room:
         return end
 
 
-def pinned(x: Lifetime, level: int) -> Lifetime:
+def pin_lifetime(x: Lifetime, level: int) -> Lifetime:
     """The same, no nearer than ``level``."""
     return replace(x, level=max(x.level, level))

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from aotc.sched.accelerator.instances.tensor_graph import Box, Graph, followed, regions, volume
+from aotc.sched.accelerator.instances.tensor_graph import (
+    Box,
+    TensorGraph,
+    follow_dimensions,
+    regions,
+    volume,
+)
 
 Members = tuple[str, ...]
 CORES_FIRST = (1, 2, 4)  # pieces that leave an even part of the dimension to every core
@@ -46,26 +52,26 @@ class SplitInfo:
         return f"{cuts}: {self.n} ops, {self.bytes} bytes{'' if self.fits else ', too many'}"
 
 
-def sources_of(graph: Graph, members: Members) -> tuple[str, ...]:
+def sources_of(graph: TensorGraph, members: Members) -> tuple[str, ...]:
     """Tensors that a sub-graph reads from outside."""
     inside = set(members)
     return tuple(dict.fromkeys(s for m in members for s in graph.node[m].sources
                                if s not in inside))
 
 
-def outs_of(graph: Graph, members: Members) -> tuple[str, ...]:
+def outs_of(graph: TensorGraph, members: Members) -> tuple[str, ...]:
     """Outputs of a sub-graph, in order: the last member, and those that anything else reads."""
     inside = set(members)
     return tuple(m for m in members if m == members[-1] or graph.node[m].output
                  or any(c not in inside for c in graph.consumers[m]))
 
 
-def shares(graph: Graph, members: Members, box: Box) -> dict[str, Box] | None:
+def shares(graph: TensorGraph, members: Members, box: Box) -> dict[str, Box] | None:
     """{output: box} that a piece has of every output but the last one, of which it has ``box``: the
     same part of the dimension that moves with each that is cut.  So the pieces of every output
     are all of it, each point once.  None if a dimension that is cut moves none of an output."""
     outs, out = outs_of(graph, members)[:-1], {}
-    dims = followed(graph, members) if outs else {}
+    dims = follow_dimensions(graph, members) if outs else {}
     whole = graph.node[members[-1]].box
     for o in outs:
         ranges = list(graph.node[o].box)
@@ -84,7 +90,7 @@ def shares(graph: Graph, members: Members, box: Box) -> dict[str, Box] | None:
     return out
 
 
-def piece_boxes(graph: Graph, members: Members, box: Box) -> dict[str, Box] | None:
+def piece_boxes(graph: TensorGraph, members: Members, box: Box) -> dict[str, Box] | None:
     """{tensor: box} of all that computing one piece takes, whose box of the last output is
     ``box``; None if the outputs cannot be cut so."""
     more = shares(graph, members, box)
@@ -101,7 +107,7 @@ def pieces_of(shape: Sequence[int], cuts: Sequence[tuple[int, int]]) -> tuple[Bo
     return tuple(product(*ranges))
 
 
-def peak(graph: Graph, members: Members, boxes: dict[str, Box]) -> int:
+def peak(graph: TensorGraph, members: Members, boxes: dict[str, Box]) -> int:
     """The most bytes live at once while the members run in order on ``boxes``: what they read from
     outside from the start to its last reader, each result to its last reader, outputs to the end.
     Weights have slots of their own."""
@@ -124,14 +130,14 @@ def peak(graph: Graph, members: Members, boxes: dict[str, Box]) -> int:
     return most
 
 
-def piece_peak(graph: Graph, members: Members, cuts: Sequence[tuple[int, int]]) -> int | None:
+def piece_peak(graph: TensorGraph, members: Members, cuts: Sequence[tuple[int, int]]) -> int | None:
     """The most bytes that a piece in the middle of the output takes, where halos are widest; None
     if the outputs cannot be cut so."""
-    boxes = piece_boxes(graph, members, middle(graph.node[members[-1]].shape, cuts))
+    boxes = piece_boxes(graph, members, middle_piece(graph.node[members[-1]].shape, cuts))
     return None if boxes is None else peak(graph, members, boxes)
 
 
-def middle(shape: Sequence[int], cuts: Sequence[tuple[int, int]]) -> Box:
+def middle_piece(shape: Sequence[int], cuts: Sequence[tuple[int, int]]) -> Box:
     """A largest piece in the middle of an output of ``shape``."""
     count = dict(cuts)
     box = []
@@ -143,7 +149,7 @@ def middle(shape: Sequence[int], cuts: Sequence[tuple[int, int]]) -> Box:
     return tuple(box)
 
 
-def split_info(graph: Graph, members: Members, budget: int,
+def split_info(graph: TensorGraph, members: Members, budget: int,
                outer: tuple[tuple[int, int], ...] = (),
                tried: Callable[[int], Sequence[int]] | None = None) -> tuple[SplitInfo, ...]:
     """One SplitInfo per dimension of the output that can be split to fit ``budget``; () if none.
@@ -178,9 +184,9 @@ def _uneven(extent: int) -> list[int]:
     return sorted(powers.union(_tried(extent)))
 
 
-def _ops_split(graph: Graph, members: Members, d: int, f: int) -> int:
+def _ops_split(graph: TensorGraph, members: Members, d: int, f: int) -> int:
     """1 and the ops of the intermediates that have the dimension, divided by f."""
-    dims, count = followed(graph, members), 1
+    dims, count = follow_dimensions(graph, members), 1
     for m in members[:-1]:
         e = dims.get(m, {}).get(d - 1)
         if e is not None and graph.node[m].shape[e] % f == 0:
@@ -193,7 +199,7 @@ def choose_split(infos: Sequence[SplitInfo]) -> SplitInfo | None:
     return max(infos, key=lambda s: (s.n, -s.f, -s.d), default=None)
 
 
-def best_split(graph: Graph, members: Members, budget: int) -> SplitInfo:
+def best_split(graph: TensorGraph, members: Members, budget: int) -> SplitInfo:
     """The best split of a sub-graph.  Where no single dimension fits, outer dimensions are cut
     into single elements first, one after the other; where even that does not, the cut
     beyond which little is won."""
@@ -208,8 +214,8 @@ def best_split(graph: Graph, members: Members, budget: int) -> SplitInfo:
     return _finest(graph, members, outer)
 
 
-def two_cuts(graph: Graph, members: Members, budget: int, least: float, first: int | None = None
-             ) -> tuple[SplitInfo, ...]:
+def two_cuts(graph: TensorGraph, members: Members, budget: int, least: float,
+             first: int | None = None) -> tuple[SplitInfo, ...]:
     """Splits that fit, of one dimension and of one more: for the fewest numbers of pieces of the
     first one, ``least`` or more if there are so many, the fewest of each other dimension.
     first: tried as the first one (None: every dimension)."""
@@ -222,12 +228,12 @@ def two_cuts(graph: Graph, members: Members, budget: int, least: float, first: i
     return tuple(found)
 
 
-def outermost(shape: Sequence[int]) -> int:
+def outermost_dimension(shape: Sequence[int]) -> int:
     """The first dimension, from 1, that can be cut."""
     return next((d for d, n in enumerate(shape, 1) if n > 1), 1)
 
 
-def _finest(graph: Graph, members: Members, outer: tuple[tuple[int, int], ...]) -> SplitInfo:
+def _finest(graph: TensorGraph, members: Members, outer: tuple[tuple[int, int], ...]) -> SplitInfo:
     """The coarsest prefix of ``outer`` that no finer one improves on by more than a tenth: pieces
     that read a whole tensor, whatever they make of it, would only be many."""
     best = SplitInfo(1, 1, 1, (), piece_peak(graph, members, ()) or 0, False)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from aotc.sched.accelerator.instances.cluster import Cluster
 from aotc.sched.accelerator.instances.cost import node_seconds
 from aotc.sched.accelerator.instances.instance_plan import Held, InstancePlan
-from aotc.sched.accelerator.instances.tensor_graph import INPUT, Box, Graph, region, volume
+from aotc.sched.accelerator.instances.tensor_graph import INPUT, Box, TensorGraph, region, volume
 
 READ, WRITTEN = "read", "written"
 OUTPUTS, INPUTS, RESULTS, WEIGHTS = "outputs", "inputs", "results", "weights"
@@ -72,7 +72,8 @@ def steps_of_plan(plan: InstancePlan, cluster: Cluster) -> tuple[Step, ...]:
     return tuple(out)
 
 
-def _loads(graph: Graph, plan: InstancePlan, h: Held, here: Mapping[str, tuple[int, Box, int]],
+def _loads(graph: TensorGraph, plan: InstancePlan, h: Held,
+           here: Mapping[str, tuple[int, Box, int]],
            made: Mapping[tuple[str, str], int]) -> tuple[list[Transfer], set[int]]:
     """(Transfers that a node of an instance reads, steps that it waits for).  here: node of the
     same instance -> its memory, box and step; made: (instance, node) -> step."""

@@ -20,7 +20,7 @@ Box = tuple[Range, ...]
 
 
 @dataclass(frozen=True)
-class Window:
+class ReadWindow:
     """Indices of one dimension that a box needs: from (sum of step * first of dimension +
     ``first``) // ``divisor`` to the same of its last ones and ``last``, as far as they are inside
     the tensor.
@@ -51,9 +51,9 @@ class Window:
         return self.terms[0][0] if len(self.terms) == 1 else None
 
 
-def whole(extent: int) -> Window:
+def whole_window(extent: int) -> ReadWindow:
     """The Window that is the whole dimension."""
-    return Window((), 0, extent - 1)
+    return ReadWindow((), 0, extent - 1)
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class Read:
     """A node reads ``source`` through ``windows``, one per dimension of the source."""
 
     source: str
-    windows: tuple[Window, ...]
+    windows: tuple[ReadWindow, ...]
 
 
 @dataclass(frozen=True)
-class Node:
+class TensorNode:
     """A tensor of ``shape`` with ``element`` bytes per element.
 
     weights: bytes of constants that computing all of it reads; a box reads of them what it is of
@@ -110,10 +110,10 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Graph:
+class TensorGraph:
     """Nodes in topological order; ValueError if a node reads what comes later or is not there."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[TensorNode, ...]
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
@@ -124,7 +124,7 @@ class Graph:
             seen.add(n.name)
 
     @cached_property
-    def node(self) -> Mapping[str, Node]:
+    def node(self) -> Mapping[str, TensorNode]:
         """Name -> Node."""
         return {n.name: n for n in self.nodes}
 
@@ -143,7 +143,7 @@ class Graph:
         return {k: tuple(v) for k, v in out.items()}
 
     @cached_property
-    def computed(self) -> tuple[Node, ...]:
+    def computed(self) -> tuple[TensorNode, ...]:
         """The nodes that are no inputs."""
         return tuple(n for n in self.nodes if n.kind != INPUT)
 
@@ -159,7 +159,7 @@ def volume(box: Box) -> int:
     return n
 
 
-def joined(a: Box, b: Box) -> Box:
+def join_boxes(a: Box, b: Box) -> Box:
     """The least box that holds both."""
     return tuple((min(x[0], y[0]), max(x[1], y[1])) for x, y in zip(a, b))
 
@@ -175,14 +175,14 @@ def read_box(read: Read, box: Box, shape: tuple[int, ...]) -> Box | None:
     return found if all(a < b for a, b in found) else None
 
 
-def region(graph: Graph, reader: str, source: str, box: Box) -> tuple[Box, ...]:
+def region(graph: TensorGraph, reader: str, source: str, box: Box) -> tuple[Box, ...]:
     """Boxes of ``source`` that ``box`` of ``reader`` needs, one per Read that needs any."""
     shape = graph.node[source].shape
     found = (read_box(r, box, shape) for r in graph.node[reader].reads if r.source == source)
     return tuple(b for b in found if b is not None)
 
 
-def regions(graph: Graph, members: Iterable[str], box: Box,
+def regions(graph: TensorGraph, members: Iterable[str], box: Box,
             more: Mapping[str, Box] | None = None) -> dict[str, Box]:
     """{tensor: box} of what computing ``box`` of the last member, and boxes ``more`` of others,
     takes: of the members, and of what they read from outside.  members: in topological order."""
@@ -196,25 +196,25 @@ def regions(graph: Graph, members: Iterable[str], box: Box,
             need = read_box(r, at, graph.node[r.source].shape)
             if need is not None:
                 old = found.get(r.source)
-                found[r.source] = need if old is None else joined(old, need)
+                found[r.source] = need if old is None else join_boxes(old, need)
     return found
 
 
-def matched(read: Read, dimension: int) -> int | None:
+def match_dimension(read: Read, dimension: int) -> int | None:
     """The dimension of the tensor read that moves with ``dimension`` of the reader alone; None if
     there is none, or several."""
     found = [e for e, w in enumerate(read.windows) if w.dimension == dimension]
     return found[0] if len(found) == 1 else None
 
 
-def followed(graph: Graph, members: Sequence[str]) -> dict[str, dict[int, int]]:
+def follow_dimensions(graph: TensorGraph, members: Sequence[str]) -> dict[str, dict[int, int]]:
     """{tensor: {dimension of the last member's output: dimension of the tensor that moves with it
     alone}} of the members and what they read; only what all ways between both agree on."""
     last = members[-1]
     found = {last: {d: d for d in range(len(graph.node[last].shape))}}
     for m in reversed(members):
         for r in graph.node[m].reads if m in found else ():
-            moved = {d: matched(r, e) for d, e in found[m].items()}
+            moved = {d: match_dimension(r, e) for d, e in found[m].items()}
             here = {d: e for d, e in moved.items() if e is not None}
             old = found.get(r.source)
             found[r.source] = here if old is None else {

@@ -11,7 +11,7 @@ from aotc.ir.expr import Axis, Const, Expr, axes_of, maximum, minimum
 from aotc.ir.program import Program
 from aotc.ir.read_boxes import Bound, Ranges, boxes_read, interval
 from aotc.ir.schedule import Group
-from aotc.ir.simplify import lower, same, simplify, upper
+from aotc.ir.simplify import are_equal, lower, simplify, upper
 from aotc.ir.statements import STEP
 from aotc.ir.tile_statements import slice_start
 from aotc.sched.accelerator.items.unit_operands import slice_of
@@ -155,7 +155,7 @@ def _hull(a: tuple[Bound, ...], b: tuple[Bound, ...]) -> tuple[Bound, ...]:
     out: list[Bound] = []
     for x, y in zip(a, b):
         lo, last = simplify(minimum(x[0], y[0])), simplify(maximum(x[1], y[1]))
-        width = simplify(maximum(x[2], y[2])) if same(x[0], y[0]) else simplify(last - lo)
+        width = simplify(maximum(x[2], y[2])) if are_equal(x[0], y[0]) else simplify(last - lo)
         out.append((lo, last, width))
     return tuple(out)
 

@@ -20,7 +20,7 @@ from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, Const, Expr
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule
-from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.simplify import are_equal, simplify, upper
 from aotc.ir.statements import STEP, TILE
 from aotc.sched.accelerator.clock.item_events import Named
 from aotc.sched.accelerator.items.item_boxes import Copied, item_boxes
@@ -41,7 +41,7 @@ class Touched:
     outermost: tuple[Axis, int, int] | None
 
 
-def touched_by(at: Opened) -> Touched:
+def find_touched(at: Opened) -> Touched:
     """What a group touches that has been opened."""
     group, stages = at.ctx.group, at.stages
     anchor = next(s for s in stages if group.anchor in s.computes)
@@ -74,7 +74,7 @@ def has_own_part(program: Program, found: Touched, buffer: str, parts: int) -> b
     if shape[d] != extent or extent % parts or extent // parts % tile:
         return False
     lo, last = found.at.tile.box[axis]
-    return same(box.dims[d][0], lo) and same(box.last[d], last)
+    return are_equal(box.dims[d][0], lo) and are_equal(box.last[d], last)
 
 
 def item_count(found: Touched) -> int:
@@ -95,7 +95,7 @@ def users_of(program: Program, schedule: Schedule, b: str) -> list[int]:
     return [i for i, g in enumerate(schedule.groups) if b in g.outputs or i in readers]
 
 
-def dealt(machine: Machine, group: Group) -> int:
+def count_clusters(machine: Machine, group: Group) -> int:
     """Clusters that a group's work items are dealt to."""
     return group.clusters or machine.clusters
 
@@ -156,7 +156,7 @@ def has_own_item(program: Program, schedule: Schedule, found: Touched, buffer: s
                 and np.all(ends[1] @ steps < number + size // items))
 
 
-def meets(reads: Ends, makes: Ends) -> Array:
+def find_meeting(reads: Ends, makes: Ends) -> Array:
     """[items that read, items that make]: whether their boxes have an index in common."""
     (a, b), (c, d) = reads, makes
     common: Array = np.all((a[:, None] <= d[None]) & (c[None] <= b[:, None]), axis=2)
@@ -165,34 +165,34 @@ def meets(reads: Ends, makes: Ends) -> Array:
 
 def own_items(machine: Machine, group: Group, count: int) -> int:
     """Work items of a group that each of its clusters has; 0 if some have more than others."""
-    clusters = dealt(machine, group)
+    clusters = count_clusters(machine, group)
     return count // clusters if count % clusters == 0 else 0
 
 
-def opened_touch(program: Program, schedule: Schedule, target: Target,
-                 g: Group) -> Touched | None:
+def find_group_touched(program: Program, schedule: Schedule, target: Target,
+                       g: Group) -> Touched | None:
     """What the work items of a group touch; None for library kernels and faulty groups."""
     if not group_stages(program, g):
         return None
     try:
-        return touched_by(opened_as_chosen(program, schedule, target, g))
+        return find_touched(opened_as_chosen(program, schedule, target, g))
     except ScheduleError:
         return None  # ``check_schedule`` lists why
 
 
 def own_number(machine: Machine, g: Group, count: int) -> Array:
     """The number of each work item among those of its cluster."""
-    clusters = dealt(machine, g)
+    clusters = count_clusters(machine, g)
     cluster = np.arange(count) * clusters // count
     return np.arange(count) - -(-cluster * count // clusters)
 
 
-def in_turn(machine: Machine, g: Group, count: int, first: int, end: int) -> Array:
+def items_of_turn(machine: Machine, g: Group, count: int, first: int, end: int) -> Array:
     """Which of the work items of a group a turn has; first and end 0: all of them."""
     number = own_number(machine, g, count)
     return (number >= first) & (number < end) if end else np.ones(count, bool)
 
 
-__all__ = ["Ends", "Touched", "dealt", "has_own_item", "has_own_part", "in_turn", "item_boxes_of",
-           "item_count", "meets", "opened_touch", "own_items", "own_number", "readers_of",
-           "touched_by", "users_of"]
+__all__ = ["Ends", "Touched", "count_clusters", "has_own_item", "has_own_part", "items_of_turn",
+           "item_boxes_of", "item_count", "find_meeting", "find_group_touched", "own_items",
+           "own_number", "readers_of", "find_touched", "users_of"]

@@ -14,10 +14,10 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule, Slot
 from aotc.sched.accelerator.items.own_parts import (
     Touched,
-    dealt,
-    in_turn,
+    count_clusters,
+    find_group_touched,
     item_boxes_of,
-    opened_touch,
+    items_of_turn,
     users_of,
 )
 from aotc.sched.model.stored_sizes import outermost
@@ -93,14 +93,14 @@ def _touches(program: Program, schedule: Schedule, target: Target, b: str,
         if found is None or g is None:
             continue
         if name not in seen:
-            seen[name] = opened_touch(program, schedule, target, g)
+            seen[name] = find_group_touched(program, schedule, target, g)
         d, at = found[0], seen[name]
         ends = None if at is None else item_boxes_of(at, b)
         if ends is None:
             return []
         count = len(ends[0])
-        chosen = in_turn(target.machine, g, count, first, end)
-        cluster = np.arange(count) * dealt(target.machine, g) // count
+        chosen = items_of_turn(target.machine, g, count, first, end)
+        cluster = np.arange(count) * count_clusters(target.machine, g) // count
         out.append(_Touch(b in g.outputs, cluster[chosen], ends[0][chosen, d], ends[1][chosen, d]))
     return out
 

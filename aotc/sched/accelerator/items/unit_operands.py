@@ -9,7 +9,7 @@ from aotc.ir.category import Axes, Factors, factor_pairs, row_source
 from aotc.ir.dtypes import DTYPES, HALF
 from aotc.ir.expr import Axis, Cast, Const, Expr, Load, Where
 from aotc.ir.schedule import Group
-from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.simplify import are_equal, simplify, upper
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import Stage
@@ -39,14 +39,14 @@ def tap_step(at: Expr, taps: Axes) -> Expr | None:
         if t.extent == Const(1):
             continue
         found = stride(at, t)
-        if found is None or step is not None and not same(found, simplify(step * count)):
+        if found is None or step is not None and not are_equal(found, simplify(step * count)):
             return None
         step = step if step is not None else found
         count = simplify(count * t.extent)
     return step if step is not None else Const(0)
 
 
-def columns_in_place(at: Expr, lane: Axis, k: Axis, taps: Axes) -> bool:
+def has_columns_in_place(at: Expr, lane: Axis, k: Axis, taps: Axes) -> bool:
     """True if columns at an offset lie side by side along the lanes, and evenly along the sum."""
     return is_unit(at, lane) and stride(at, k) is not None and tap_step(at, taps) is not None
 
@@ -113,5 +113,5 @@ def packed_bytes(f: Factors, choice: StageChoice, row: ProductRow) -> int:
     return int(DTYPES["f32"].size * terms * width)
 
 
-__all__ = ["columns_in_place", "cuts_evenly", "near_operands", "packed_bytes", "slice_of",
+__all__ = ["has_columns_in_place", "cuts_evenly", "near_operands", "packed_bytes", "slice_of",
            "sum_elements", "tap_step", "unit_needs", "unit_rows"]

@@ -6,7 +6,7 @@ Imports of ``sched``: model, rows, memory, cost, items, accelerator.items.
 """
 
 from aotc.sched.accelerator.items.unit_operands import sum_elements, tap_step, unit_rows
-from aotc.sched.accelerator.kernels.copy_choice import choose_copies, with_in_place
+from aotc.sched.accelerator.kernels.copy_choice import add_in_place, choose_copies
 from aotc.sched.accelerator.kernels.copy_faults import (
     copy_faults,
     unit_faults,
@@ -20,4 +20,4 @@ from aotc.sched.accelerator.kernels.unit_choice import unit_choice
 
 __all__ = ["choose_copies", "copied_tile", "copy_faults", "engines", "fitted_tile", "place_copies",
            "store_faults", "sum_elements", "tap_step", "unit_choice", "unit_faults", "unit_rows",
-           "unit_slice_faults", "with_in_place"]
+           "unit_slice_faults", "add_in_place"]

@@ -90,8 +90,8 @@ def _in_place_seconds(model: GroupModel, machine: Machine, tile: Widths,
     return moved / machine.memory.bandwidth
 
 
-def with_in_place(cost: Cost, model: GroupModel, machine: Machine, tile: Widths,
-                  group: Group) -> Cost:
+def add_in_place(cost: Cost, model: GroupModel, machine: Machine, tile: Widths,
+                 group: Group) -> Cost:
     """The Cost of a group whose work items reach what it does not copy in place."""
     outside = [b for b, m in group.copies.items() if m == machine.memory.name]
     more = _in_place_seconds(model, machine, tile, outside)
@@ -102,4 +102,4 @@ def with_in_place(cost: Cost, model: GroupModel, machine: Machine, tile: Widths,
         *cost.levels, (f"in place in {machine.memory.name}", more, moved)))
 
 
-__all__ = ["choose_copies", "with_in_place"]
+__all__ = ["choose_copies", "add_in_place"]

@@ -9,8 +9,8 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.accelerator.items.unit_operands import (
-    columns_in_place,
     cuts_evenly,
+    has_columns_in_place,
     near_operands,
     unit_rows,
 )
@@ -73,7 +73,7 @@ def unit_faults(f: Factors, choice: StageChoice, row: ProductRow, lane: Axis, k:
         faults.append(f"a 'rows' needs a plain load with one stride along {k.name}, and padding "
                       "that does not depend on it; use 'packed'")
     taps = tuple(r for r in f.k if r != k)
-    if choice.b == "direct" and not (isinstance(f.b, Load) and columns_in_place(
+    if choice.b == "direct" and not (isinstance(f.b, Load) and has_columns_in_place(
             place(f.b.buffer)(f.b.index), lane, k, taps)):
         faults.append(f"b 'direct' needs unit stride along {lane.name} and one stride along the "
                       "sum; use 'packed'")

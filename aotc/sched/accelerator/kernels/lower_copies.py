@@ -23,12 +23,12 @@ from aotc.ir.kernel.plan_kernels import Ahead, Dealt, LoweredKernel
 from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.schedule import Schedule
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import are_equal, simplify
 from aotc.ir.statements import NEXT, OWN, SLOT, STEP, Body, Copy, If, Wait
 from aotc.ir.statements import Box as Place
 from aotc.ir.tile_statements import slice_start
 from aotc.sched.accelerator.items.item_boxes import Copied, item_boxes, moves, slices_of
-from aotc.sched.accelerator.items.own_parts import dealt
+from aotc.sched.accelerator.items.own_parts import count_clusters
 from aotc.sched.items.context import Context, scratch_order, scratch_strides
 from aotc.sched.items.group_context import Opened
 from aotc.sched.model.stages import Stage
@@ -36,7 +36,7 @@ from aotc.target.base import Machine
 
 
 @dataclass(frozen=True)
-class Copies:
+class ItemCopies:
     """What a work item copies: ``loads`` to scratch, under the token of the first stage that reads
     it, its number, and ``stores`` from there, under the number of the stage that makes it, all in
     the order of the stages.  ``names``: {buffer: the one in scratch that stands for it}.
@@ -56,7 +56,7 @@ class Copies:
         if not machine.on_copies:
             return kernel
         around = self._around(at.stages, (*starts, len(kernel.stages)))
-        clusters, steps = dealt(machine, group) if machine.stores else 0, kernel.steps
+        clusters, steps = count_clusters(machine, group) if machine.stores else 0, kernel.steps
         if steps is not None and self.ahead is not None:
             steps = replace(steps, let=(*steps.let, (SLOT, STEP % 2)), ahead=self.ahead)
         return replace(kernel, stages=self._renamed(kernel.stages), steps=steps,
@@ -90,15 +90,15 @@ class Copies:
             s, Contract) and s.slices and s.micro.unit else s for s in found)
 
 
-def place_copies(at: Opened) -> Copies:
+def place_copies(at: Opened) -> ItemCopies:
     """Scratch for what a work item copies, as ``Group.copies`` says, placed behind what its stages
     hand each other.  ScheduleError for a buffer without a box to copy."""
     ctx, stages = at.ctx, at.stages
     machine, program, group = ctx.target.machine, ctx.program, ctx.group
     wanted = {b for b, memory in group.copies.items() if memory == machine.scratch}
-    wanted -= held(ctx.schedule, machine)
+    wanted -= held_temps(ctx.schedule, machine)
     if not wanted:
-        return Copies()
+        return ItemCopies()
     found = [c for c in item_boxes(at) if c.buffer in wanted]
     missing = sorted(wanted - {c.buffer for c in found})
     if missing:
@@ -133,11 +133,11 @@ def place_copies(at: Opened) -> Copies:
         loads = [c for c in loads if c not in fed]
         wait = 2 * len(stages) + 2
         found_fed = (*(replace(c, token=wait) for c in fed), Wait(wait))
-        return Copies(tuple(loads), tuple(stores), names, fed=found_fed)
+        return ItemCopies(tuple(loads), tuple(stores), names, fed=found_fed)
     if not ahead:
-        return Copies(tuple(loads), tuple(stores), names)
+        return ItemCopies(tuple(loads), tuple(stores), names)
     sizes = {names[c.buffer]: c.elements for c in found if c.buffer in ctx.bases}
-    return Copies((), tuple(stores), names, _ahead(at, loads, sizes))
+    return ItemCopies((), tuple(stores), names, _ahead(at, loads, sizes))
 
 
 def _ahead(at: Opened, loads: Sequence[Copy], sizes: Mapping[str, int]) -> Ahead:
@@ -165,7 +165,7 @@ def _ahead(at: Opened, loads: Sequence[Copy], sizes: Mapping[str, int]) -> Ahead
             tuple(copies[0]), tuple(copies[1])))
 
 
-def held(schedule: Schedule, machine: Machine) -> set[str]:
+def held_temps(schedule: Schedule, machine: Machine) -> set[str]:
     """Temps that stay in the workers' own memories from kernel to kernel."""
     return {b for b, s in schedule.buffers.items() if s.memory == machine.scratch}
 
@@ -200,7 +200,7 @@ def _copy(ctx: Context, c: Copied, name: str, engine: str, token: int) -> Copy:
             n = simplify(minimum(n, as_expr(size)))  # which knows where tiles begin
         if n == Const(1):
             continue
-        if runs and all(same(runs[-1][k], s * n) for k, s in ((1, near[d]), (2, far[d]))):
+        if runs and all(are_equal(runs[-1][k], s * n) for k, s in ((1, near[d]), (2, far[d]))):
             runs[-1] = simplify(runs[-1][0] * n), near[d], far[d]
         else:
             runs.append((n, near[d], far[d]))
@@ -212,4 +212,4 @@ def _copy(ctx: Context, c: Copied, name: str, engine: str, token: int) -> Copy:
         here, there, extents, dtype, "box", engine, token)
 
 
-__all__ = ["Copies", "held", "place_copies"]
+__all__ = ["ItemCopies", "held_temps", "place_copies"]

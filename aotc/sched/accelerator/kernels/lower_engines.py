@@ -13,7 +13,7 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule
 from aotc.ir.statements import Body, Box, Copy, Stmt, Wait
 from aotc.sched.accelerator.items.own_parts import readers_of
-from aotc.sched.accelerator.kernels.lower_copies import held
+from aotc.sched.accelerator.kernels.lower_copies import held_temps
 from aotc.sched.memory.allocate import lives
 from aotc.sched.model.stored_sizes import physical_elements, ring_elements, store_strides
 from aotc.target.base import Machine, Target
@@ -83,7 +83,7 @@ def engines(program: Program, schedule: Schedule, target: Target,
 def _scratch_faults(program: Program, schedule: Schedule, machine: Machine,
                     kernels: Sequence[LoweredKernel]) -> list[str]:
     """Scratch of kernels that goes over what stays in its memory meanwhile."""
-    stays = held(schedule, machine)
+    stays = held_temps(schedule, machine)
     if not stays:
         return []
     live = lives(program, schedule)

@@ -9,18 +9,18 @@ from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import upper
 from aotc.sched.accelerator.items.own_parts import (
     Touched,
-    dealt,
+    count_clusters,
+    find_group_touched,
+    find_meeting,
+    find_touched,
     has_own_item,
     has_own_part,
-    in_turn,
     item_boxes_of,
     item_count,
-    meets,
-    opened_touch,
+    items_of_turn,
     own_items,
     own_number,
     readers_of,
-    touched_by,
 )
 from aotc.sched.accelerator.items.rings import ring_faults, ring_size_faults
 from aotc.sched.items.group_context import opened
@@ -101,10 +101,10 @@ def home_faults(program: Program, schedule: Schedule, target: Target, g: Group) 
     found: Touched | None = None
     if near and group_stages(program, g):
         try:
-            found = touched_by(opened(program, schedule, target, g))
+            found = find_touched(opened(program, schedule, target, g))
         except ScheduleError as err:
             return err.faults
-    faults = []
+    faults, clusters = [], count_clusters(machine, g)
     for b in near:
         s = schedule.buffers[b]
         if found is None or b not in found.boxes:
@@ -113,11 +113,11 @@ def home_faults(program: Program, schedule: Schedule, target: Target, g: Group) 
         elif s.memory == machine.scratch:
             faults += _held(program, schedule, machine, found, b)
         elif b in program.consts:
-            if dealt(machine, g) > s.each:
-                faults.append(f"{where}: its work items are dealt to {dealt(machine, g)} clusters, "
+            if clusters > s.each:
+                faults.append(f"{where}: its work items are dealt to {clusters} clusters, "
                               f"of which {s.each} have {b}; choose no more")
-        elif dealt(machine, g) != s.parts:
-            faults.append(f"{where}: its work items are dealt to {dealt(machine, g)} clusters, {b} "
+        elif clusters != s.parts:
+            faults.append(f"{where}: its work items are dealt to {clusters} clusters, {b} "
                           f"is in {s.memory} in {s.parts} parts; choose the same number")
         elif not has_own_part(program, found, b, s.parts):
             faults.append(f"{where}: a cluster would need more of {b} than its own of {s.parts} "
@@ -129,7 +129,7 @@ def _held(program: Program, schedule: Schedule, machine: Machine, found: Touched
           b: str) -> list[str]:
     """Faults of a group that touches a temp which stays with workers."""
     g, s = found.at.ctx.group, schedule.buffers[b]
-    items, workers = item_count(found), dealt(machine, g) * machine.cores
+    items, workers = item_count(found), count_clusters(machine, g) * machine.cores
     if (items, workers) != (s.parts, s.each):
         return [f"group {g.name}: has {items} work items on {workers} workers, {b} is in "
                 f"{s.memory} in {s.parts} parts on {s.each}; choose the same numbers"]
@@ -154,7 +154,7 @@ def _order_faults(program: Program, schedule: Schedule, target: Target) -> list[
         g = groups.get(name)
         if g is None:
             return [f"order: {name}; choose from " + ", ".join(groups)]
-        at = found.setdefault(name, opened_touch(program, schedule, target, g))
+        at = found.setdefault(name, find_group_touched(program, schedule, target, g))
         count = item_count(at) if at is not None else 0
         own = own_items(target.machine, g, count) if count else 0
         whole = (first, end) == (0, 0)
@@ -206,10 +206,10 @@ def _late(machine: Machine, turn: tuple[Group, int, int], p: Group, made: int, b
     reads, makes = item_boxes_of(reader, b), item_boxes_of(maker, b)
     if reads is None or makes is None:
         return None
-    chosen = in_turn(machine, g, len(reads[0]), first, end)
+    chosen = items_of_turn(machine, g, len(reads[0]), first, end)
     left = own_number(machine, p, len(makes[0])) >= made
-    return bool(meets((reads[0][chosen], reads[1][chosen]),
-                      (makes[0][left], makes[1][left])).any())
+    return bool(find_meeting((reads[0][chosen], reads[1][chosen]),
+                             (makes[0][left], makes[1][left])).any())
 
 
 __all__ = ["home_faults", "store_faults"]

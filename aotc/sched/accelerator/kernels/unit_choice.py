@@ -9,7 +9,7 @@ from aotc.ir.expr import Axis, Const, Load, axes_of, loads
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.program import static_shape
 from aotc.ir.stage_choice import StageChoice
-from aotc.sched.accelerator.items.unit_operands import columns_in_place, packed_bytes, unit_rows
+from aotc.sched.accelerator.items.unit_operands import has_columns_in_place, packed_bytes, unit_rows
 from aotc.sched.cost.row_cost import unit_pays
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
 from aotc.sched.model.stages import Stage
@@ -64,7 +64,7 @@ def _column_mode(c: Settled, f: Factors, lane: Axis, k: Axis) -> str:
         c.layouts.setdefault(b.buffer, Layout((Reorder(order),) if order != tuple(
             range(len(order))) else ()))
     taps = tuple(r for r in f.k if r != k)
-    return "direct" if columns_in_place(c.offset(b), lane, k, taps) else "packed"
+    return "direct" if has_columns_in_place(c.offset(b), lane, k, taps) else "packed"
 
 
 __all__ = ["unit_choice"]

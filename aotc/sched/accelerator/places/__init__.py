@@ -7,7 +7,7 @@ accelerator.items, accelerator.kernels, accelerator.instances.
 """
 
 from aotc.sched.accelerator.places.choose_places import places
-from aotc.sched.accelerator.places.instance_groups import instance_groups, tiled_for
+from aotc.sched.accelerator.places.instance_groups import instance_groups, target_for_tiles
 from aotc.sched.accelerator.places.instance_report import instance_report
 
-__all__ = ["instance_groups", "instance_report", "places", "tiled_for"]
+__all__ = ["instance_groups", "instance_report", "places", "target_for_tiles"]

@@ -12,8 +12,8 @@ from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, layout_from_json
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
-from aotc.ir.simplify import same, upper
-from aotc.sched.accelerator.items.own_parts import dealt, opened_touch, users_of
+from aotc.ir.simplify import are_equal, upper
+from aotc.sched.accelerator.items.own_parts import count_clusters, find_group_touched, users_of
 from aotc.sched.accelerator.kernels.scratchpad_tile import fitted_tile
 from aotc.sched.accelerator.kernels.store_faults import home_faults
 from aotc.sched.accelerator.places.item_seconds import group_seconds
@@ -52,9 +52,9 @@ def _held(program: Program, schedule: Schedule, target: Target, b: str, users: S
     """The Schedule with ``b`` with the workers; None if that gains nothing or cannot be."""
     machine = target.machine
     first, last = (schedule.groups[i] for i in users)
-    if dealt(machine, first) != dealt(machine, last):
+    if count_clusters(machine, first) != count_clusters(machine, last):
         return None
-    workers = machine.cores * dealt(machine, first)
+    workers = machine.cores * count_clusters(machine, first)
     cut = _cut(program, schedule, b, workers)
     if cut is None:
         return None
@@ -106,13 +106,13 @@ def _cuts(program: Program, schedule: Schedule, target: Target, g: Group, b: str
     machine, model = target.machine, group_model(program, g)
     names = model.axes[:model.rank]
     each = replace(g, tile=dict.fromkeys(names, 1), parallel=tuple(names), run={}, pipeline=0)
-    found = opened_touch(program, schedule, target, each)
+    found = find_group_touched(program, schedule, target, each)
     if found is None or b not in found.boxes or g.threads:
         return
     axes: dict[str, int] = {}
     for d, extent in cut.items():
         name = next((a.name for a, (lo, _) in found.at.tile.box.items()
-                     if same(found.boxes[b].dims[d][0], lo)), None)
+                     if are_equal(found.boxes[b].dims[d][0], lo)), None)
         if name is None or name not in names:
             return
         axes[name] = extent

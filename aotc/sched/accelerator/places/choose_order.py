@@ -17,10 +17,10 @@ from aotc.ir.schedule import Group, Schedule, Turn
 from aotc.ir.simplify import upper
 from aotc.sched.accelerator.items.own_parts import (
     Touched,
+    find_group_touched,
+    find_meeting,
     item_boxes_of,
     item_count,
-    meets,
-    opened_touch,
     own_items,
     own_number,
 )
@@ -45,10 +45,10 @@ def choose_order(program: Program, schedule: Schedule, target: Target,
     if len(order) <= len(schedule.groups):
         return schedule
     turned = with_rings(program, replace(schedule, order=order), target)
-    return settled(program, turned, target)
+    return settle_places(program, turned, target)
 
 
-def settled(program: Program, schedule: Schedule, target: Target) -> Schedule:
+def settle_places(program: Program, schedule: Schedule, target: Target) -> Schedule:
     """The Schedule with what lies in clusters' memories at places that turns leave free, temps
     before constants; what has none lies in the outermost memory."""
     live = lives(program, schedule)
@@ -91,7 +91,7 @@ class _Turns:
     @cached_property
     def found(self) -> Mapping[str, Touched | None]:
         """Group -> what its work items touch; None for library kernels."""
-        return {g.name: opened_touch(self.program, self.schedule, self.target, g)
+        return {g.name: find_group_touched(self.program, self.schedule, self.target, g)
                 for g in self.schedule.groups}
 
     @cached_property
@@ -140,7 +140,7 @@ class _Turns:
         out = ~every
         r, m = (own_number(self.machine, self.groups[n], len(x[0])) // max(
             1, self.own[n] // self.pieces[n]) for n, x in ((reader, reads), (maker, makes)))
-        for i, j in zip(*np.nonzero(meets(reads, makes))):
+        for i, j in zip(*np.nonzero(find_meeting(reads, makes))):
             out[r[i], m[j]] = True
         return out.tolist()
 
@@ -183,4 +183,4 @@ def _joined(order: Sequence[Turn]) -> tuple[Turn, ...]:
     return tuple(out)
 
 
-__all__ = ["Instances", "choose_order", "settled"]
+__all__ = ["Instances", "choose_order", "settle_places"]

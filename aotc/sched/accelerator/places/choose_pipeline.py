@@ -11,7 +11,7 @@ from math import inf
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
-from aotc.sched.accelerator.items.own_parts import dealt, has_own_part, opened_touch
+from aotc.sched.accelerator.items.own_parts import count_clusters, find_group_touched, has_own_part
 from aotc.sched.accelerator.kernels.scratchpad_tile import fitted_tile
 from aotc.sched.accelerator.places.item_seconds import group_seconds, step_cost
 from aotc.sched.model.group_model import group_model
@@ -62,7 +62,7 @@ def _walking(machine: Machine, group: Group, model: GroupModel, tile: Mapping[st
     if set(tile) != set(group.tile):
         return None
     there = -(-model.extents[model.axes.index(axis)] // tile[axis])
-    workers = machine.cores * dealt(machine, group)
+    workers = machine.cores * count_clusters(machine, group)
     steps = min(there, model.tiles(model.variables(tile)) // workers)
     if steps < 2:
         return None
@@ -73,7 +73,7 @@ def _walking(machine: Machine, group: Group, model: GroupModel, tile: Mapping[st
 def _seconds(program: Program, schedule: Schedule, target: Target, group: Group) -> float:
     """Of a group whose work items walk; infinite if no box moves, or a cluster would need more of
     a tensor than its part."""
-    found = opened_touch(program, schedule, target, group)
+    found = find_group_touched(program, schedule, target, group)
     cost = None if found is None else step_cost(found.at, target.machine)
     if found is None or cost is None or not cost.moving:
         return inf

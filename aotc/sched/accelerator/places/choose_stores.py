@@ -14,8 +14,8 @@ from dataclasses import replace
 from aotc.ir.expr import Const
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
-from aotc.sched.accelerator.instances.spill import Lifetime, placed, spilled
-from aotc.sched.accelerator.items.own_parts import has_own_part, opened_touch, users_of
+from aotc.sched.accelerator.instances.spill import Lifetime, place_outputs, spill_outputs
+from aotc.sched.accelerator.items.own_parts import find_group_touched, has_own_part, users_of
 from aotc.sched.accelerator.places.item_seconds import group_seconds
 from aotc.sched.memory.allocate import liveness
 from aotc.sched.model.stages import group_stages
@@ -39,7 +39,7 @@ def choose_stores(program: Program, schedule: Schedule, target: Target, always: 
     users = {b: users_of(program, schedule, b) for b in temps if b not in barred}
 
     def legal(of: Schedule, parts: int) -> list[str]:
-        found = [opened_touch(program, of, target, g) for g in of.groups]
+        found = [find_group_touched(program, of, target, g) for g in of.groups]
         return [b for b, at in users.items() if all(
             (t := found[i]) is not None and has_own_part(program, t, b, parts) for i in at)]
 
@@ -112,9 +112,9 @@ def _stored(program: Program, schedule: Schedule, memory: Memory, homes: Sequenc
 def _offsets(lives: Sequence[Lifetime], room: int) -> dict[str, int]:
     """Places in a memory of those that lie there: what would end behind it, because what is free
     lies in pieces, does not."""
-    levels = spilled(lives, (room, 1 << 62))
+    levels = spill_outputs(lives, (room, 1 << 62))
     while True:
-        places = [p for p in placed(lives, levels) if p.level == 0]
+        places = [p for p in place_outputs(lives, levels) if p.level == 0]
         over = next((p.name for p in places if p.offset + p.size > room), None)
         if over is None:
             return {p.name: p.offset for p in places}

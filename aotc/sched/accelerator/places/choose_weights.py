@@ -13,7 +13,7 @@ from math import inf
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule, Slot
 from aotc.ir.simplify import upper
-from aotc.sched.accelerator.items.own_parts import dealt, readers_of
+from aotc.sched.accelerator.items.own_parts import count_clusters, readers_of
 from aotc.sched.accelerator.places.item_seconds import group_seconds
 from aotc.sched.memory.allocate import lives
 from aotc.sched.model.stored_sizes import part_bytes
@@ -80,7 +80,7 @@ def _brought(program: Program, schedule: Schedule, target: Target, i: int, b: st
     machine, memory = target.machine, target.machine.stores[0]
     readers = [schedule.groups[n] for n in readers_of(program, schedule, b)]
     last = schedule.groups.index(readers[-1])
-    slot = Slot(0, memory=memory.name, each=max(dealt(machine, g) for g in readers))
+    slot = Slot(0, memory=memory.name, each=max(count_clusters(machine, g) for g in readers))
     near = replace(schedule, buffers={**schedule.buffers, b: slot})
     gain = sum(group_seconds(program, schedule, target, g) - group_seconds(
         program, near, target, g) for g in readers)

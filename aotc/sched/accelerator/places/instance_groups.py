@@ -14,7 +14,7 @@ from aotc.ir.schedule import Group
 from aotc.sched.accelerator.instances.cluster import Cluster, ComputeUnit
 from aotc.sched.accelerator.instances.decide_instances import decide_instances
 from aotc.sched.accelerator.instances.from_program import from_program
-from aotc.sched.accelerator.instances.grouping import PAPER, Rules
+from aotc.sched.accelerator.instances.grouping import PAPER, MergeRules
 from aotc.sched.accelerator.instances.instance_plan import InstancePlan
 from aotc.sched.accelerator.instances.instances import SubGraph
 from aotc.sched.accelerator.places.choose_order import Instances
@@ -62,7 +62,7 @@ def cluster_for(program: Program, machine: Machine) -> Cluster:
                    launch=machine.launch)
 
 
-def tiled_for(program: Program, target: Target) -> Target:
+def target_for_tiles(program: Program, target: Target) -> Target:
     """The target that tiles of the groups are chosen for: with the workers of as many clusters as
     the InstancePlan is for."""
     workers = cluster_for(program, target.machine).cores
@@ -74,9 +74,9 @@ def _found(program: Program, target: Target) -> InstanceGroups:
     graph = from_program(program, groups=start)
     if not graph.computed:
         return InstanceGroups(start, frozenset())
-    plan = decide_instances(graph, cluster_for(program, target.machine), Rules(PAPER))
+    plan = decide_instances(graph, cluster_for(program, target.machine), MergeRules(PAPER))
     owner = {o: g for g in start for c in g.computes for o in program.producer[c].outs}
-    judge = Judge(program, tiled_for(program, target))
+    judge = Judge(program, target_for_tiles(program, target))
     groups: list[Group] = []
     taken: set[str] = set()
     kernels: dict[str, list[Group]] = {}
@@ -121,4 +121,4 @@ def _outside(plan: InstancePlan) -> frozenset[str]:
                      if level == outermost >= 2 and not plan.graph.node[part[x]].output)
 
 
-__all__ = ["InstanceGroups", "cluster_for", "instance_groups", "tiled_for"]
+__all__ = ["InstanceGroups", "cluster_for", "instance_groups", "target_for_tiles"]

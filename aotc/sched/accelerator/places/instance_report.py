@@ -8,7 +8,7 @@ from typing import Any
 from aotc.ir.program import Program
 from aotc.sched.accelerator.instances.decide_instances import decide_instances
 from aotc.sched.accelerator.instances.from_program import from_program
-from aotc.sched.accelerator.instances.grouping import BY_COST, PAPER, Rules
+from aotc.sched.accelerator.instances.grouping import BY_COST, PAPER, MergeRules
 from aotc.sched.accelerator.instances.instance_plan import InstancePlan
 from aotc.sched.accelerator.instances.instances import SubGraph
 from aotc.sched.accelerator.instances.split import outs_of
@@ -27,7 +27,7 @@ def instance_report(program: Program, machine: Machine, by_rules: bool
     if not graph.computed:
         return None
     cluster = cluster_for(program, machine)
-    plan = decide_instances(graph, cluster, Rules(PAPER) if by_rules else BY_COST)
+    plan = decide_instances(graph, cluster, MergeRules(PAPER) if by_rules else BY_COST)
     data = plan_data(plan, [m.name for m in cluster.memories])
     return data, list(_lines(data))
 

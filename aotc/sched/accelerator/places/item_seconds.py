@@ -11,8 +11,8 @@ from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import upper
 from aotc.ir.tile_statements import slice_start
 from aotc.sched.accelerator.items.item_boxes import Copied, item_boxes, moves, slices_of
-from aotc.sched.accelerator.items.own_parts import dealt, opened_touch
-from aotc.sched.accelerator.kernels.lower_copies import held
+from aotc.sched.accelerator.items.own_parts import count_clusters, find_group_touched
+from aotc.sched.accelerator.kernels.lower_copies import held_temps
 from aotc.sched.cost.decided import aligned_products
 from aotc.sched.cost.group_cost import compute_seconds
 from aotc.sched.items.group_context import Opened
@@ -65,7 +65,7 @@ def step_cost(at: Opened, machine: Machine) -> StepCost | None:
     or do not fit into scratch."""
     ctx, group = at.ctx, at.ctx.group
     boxes = item_boxes(at)
-    stays = held(ctx.schedule, machine)
+    stays = held_temps(ctx.schedule, machine)
     near = {b for b, m in group.copies.items() if m == machine.scratch} - stays
     if not {c.buffer for c in boxes} >= near or not isinstance(ctx.slab, int):
         return None
@@ -103,13 +103,13 @@ def group_seconds(program: Program, schedule: Schedule, target: Target, group: G
     if not group_stages(program, group):
         return 0.0
     machine = target.machine
-    found = opened_touch(program, schedule, target, group)
+    found = find_group_touched(program, schedule, target, group)
     cost = step_cost(found.at, machine) if found is not None else None
     if cost is None:
         return inf
     model = group_model(program, group)
     tile = model.variables(group.tile)
-    workers = machine.cores * dealt(machine, group)
+    workers = machine.cores * count_clusters(machine, group)
     if not group.pipeline or not group.run:
         return _item_by_item(machine, cost, model.tiles(tile), workers)
     (axis, extent), = group.run.items()

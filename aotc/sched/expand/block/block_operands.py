@@ -15,7 +15,7 @@ from aotc.ir.expr import (
     Load,
     Var,
     Where,
-    all_of,
+    all_hold,
     as_expr,
     compare,
     substitute,
@@ -223,7 +223,7 @@ class Operands:
 
 
 def _all(rules: tuple[Expr, ...]) -> Expr:
-    return all_of(rules) or ALWAYS
+    return all_hold(rules) or ALWAYS
 
 
 def _element(place: Box) -> Load:
