@@ -4,7 +4,8 @@ Every field says what it chooses and why (``about``), what may be said (``legal`
 which rows it may be said (``rows``: their categories; ``shared``: the same where threads share a
 work item), what the target or the row must have for that (``needs``: a fact of
 ``sched/check/choices.py``, "" for none) and what the stage itself must do for another value to be
-worth trying (``where``: a fact of ``tuner/space/knobs.py``).  Reading and writing JSON, checking
+worth trying (``where``), and which others are tried (``tries``, "" for none: both facts of
+``tuner/space/knobs.py``).  Reading and writing JSON, checking
 values, printing, the tuner's knobs and the table of ``docs/add-a-choice.md`` follow from that.
 """
 
@@ -30,12 +31,13 @@ def _notes(about: str, legal: Legal | str, rows: tuple[str, ...] = ALL, needs: s
            **other: Any) -> dict[str, Any]:
     """The metadata of a field.  legal: as ``Legal``, or what its value names."""
     return {"about": about, "legal": legal, "rows": rows, "shared": rows, "needs": needs,
-            "where": "", "text": False, "table": "loops"} | other
+            "where": "", "tries": "", "text": False, "table": "loops"} | other
 
 
-def _walk(about: str, legal: Legal | str, rows: tuple[str, ...], needs: str = "") -> Any:
+def _walk(about: str, legal: Legal | str, rows: tuple[str, ...], needs: str = "",
+          tries: str = "") -> Any:
     """How its row walks a stage: a name, "" where it is left out."""
-    return field(default="", metadata=_notes(about, legal, rows, needs))
+    return field(default="", metadata=_notes(about, legal, rows, needs, tries=tries))
 
 
 def _text(about: str, legal: Legal, rows: tuple[str, ...], shared: tuple[str, ...] | None = None,
@@ -45,7 +47,7 @@ def _text(about: str, legal: Legal, rows: tuple[str, ...], shared: tuple[str, ..
     if shared is None:
         shared = tuple(c for c in rows if c not in OWN)
     return field(default=None, metadata=_notes(
-        about, legal, rows, needs, shared=shared, where=where, text=True))
+        about, legal, rows, needs, shared=shared, where=where, tries="values", text=True))
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,19 +57,19 @@ class StageChoice:
 
     row: str = field(default="", metadata=_notes(
         "the micro-kernel row that computes the stage; `loops`, the plain nest, is always legal",
-        "a row of the target", ANY, table="ukernel"))
+        "a row of the target", ANY, table="ukernel", tries="rows"))
 
     # ------------------------------------------------------------ how its row walks it
     lanes: str = _walk("the axis that runs over vector lanes: the one along which most accesses "
-                       "are side by side", "an axis", ALL)
+                       "are side by side", "an axis", ALL, tries="axes")
     k: str = _walk("the innermost axis of the sum of a product", "an axis of the sum", PRODUCTS)
     a: str = _walk("how a product reads its rows: where they lie, or copied once per tile",
-                   ("rows", "packed"), PRODUCTS)
+                   ("rows", "packed"), PRODUCTS, tries="values")
     b: str = _walk("how it reads its columns: packed into panels at compile time, where they lie, "
                    "or copied by each work item", ("panel", "direct", "packed"), PRODUCTS)
     block: str = _walk("the axis whose neighbouring outputs are computed together, because they "
                        "share loads; of an exchange the axis that is written", "an axis", ALL,
-                       "blocks")
+                       "blocks", "blocks")
     digits: str = _walk("an axis that loads take apart: the loops run over its digits, along which "
                         "elements are neighbours", "an axis", MAPS)
 

@@ -23,7 +23,7 @@ from aotc.ir.stage_choice import (
 )
 from aotc.sched.check.choices import FACTS
 from aotc.target import TARGETS
-from aotc.tuner.space.knobs import WHERE
+from aotc.tuner.space.knobs import TRIES, WHERE
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/add-a-choice.md"
@@ -59,6 +59,7 @@ def test_a_field_says_what_is_known_of_its_choice(name):
     assert notes["about"] and notes["table"] in TABLES
     assert {*notes["rows"], *notes["shared"]} <= categories and (notes["rows"] or notes["shared"])
     assert notes["needs"] in FACTS and notes["where"] in WHERE
+    assert notes["tries"] in {"", *TRIES} and (name not in TEXTS or notes["tries"])
     assert (name in TEXTS) == (getattr(UNSAID, name) is None)
 
 

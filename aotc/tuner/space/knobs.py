@@ -9,7 +9,7 @@ Knobs are named by position (``group.stage.what``), so a point means the same in
 Legal is what ``check_group`` accepts; nothing here knows what an operator is.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -20,7 +20,7 @@ from aotc.ir.expr import Axis, Const, Expr, Load, Shape, depends_on_data
 from aotc.ir.layout import Layout, LayoutJson
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import Group, Schedule
-from aotc.ir.stage_choice import FIELDS, LOOPS, TEXTS, StageChoice
+from aotc.ir.stage_choice import FIELDS, FOLDS, LOOPS, MAPS, OWN, TEXTS, StageChoice
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check.check_group import check_group
 from aotc.sched.check.choices import choices_of
@@ -46,6 +46,8 @@ WHERE: dict[str, Callable[[Stage, str, Place], bool]] = {
     "lookups": lambda s, lanes, at: any(depends_on_data(i) for n in s.loads() for i in n.index),
     "across": lambda s, lanes, at: not any(is_unit(at(o.buffer, o.index), a)
                                            for o in s.outputs for a in s.axes if a.name == lanes)}
+Tried = tuple[Sequence[Any], Any]  # values that are tried of a choice, and that of the form's group
+NONE: Tried = (), ""
 BY_RULE = ""  # the value of a choice of writing that a Schedule leaves out
 
 
@@ -159,36 +161,47 @@ class Space:
                 yield Knob(f"{i}.run", (0, *(n * step for n in far)), base)
 
     def _stage_knobs(self, at: str, g: Group, s: Stage) -> Iterator[Knob]:
-        row, choice = self.target.row(g.choices[s.name].row), g.choice(s.name)
-        if isinstance(row, ProductRow) and row.category == "contraction":
-            f = factors_for(s, choice.lanes)
-            assert f is not None, s.name  # so its row says
-            m = estimate_volume(a.extent for a in f.m)
-            rows = tuple(u.name for u in self.target.rows("contraction")
-                         if u.products == row.products and u.serves(m))
-            yield Knob(f"{at}.row", rows, row.name)
-            yield Knob(f"{at}.a", ("rows", "packed"), choice.a)
-            yield from self._written_knobs(at, g, s)
-        elif row.category not in ("loops", "transform", "dot"):
-            axes = s.axes + (s.raxes if s.fold in ("sum", "max", "min") else ())
-            lanes = tuple(a.name for a in axes if a.name == choice.lanes or (
-                estimate(a.extent) >= SHORTEST and self._unit_stride(s, a)))
-            if choice.lanes in lanes:
-                yield Knob(f"{at}.lanes", lanes, choice.lanes)
-            if row.category == "window":
-                yield Knob(f"{at}.block", ("", "block"), "block" if choice.block else "")
-            if s.fold != "none":
-                yield from self._written_knobs(at, g, s)
+        for key, f in FIELDS.items():
+            if f.metadata["tries"]:
+                values, base = TRIES[f.metadata["tries"]](self, g, s, key)
+                yield Knob(f"{at}.{key}", tuple(dict.fromkeys(values)), base)
 
-    def _written_knobs(self, at: str, g: Group, s: Stage) -> Iterator[Knob]:
-        """Of choices of how statements are written, where those mean something."""
-        said = g.choice(s.name).said
-        for key in choices_of(self.target, g, s.name):
-            if key not in TEXTS or not WHERE[FIELDS[key].metadata["where"]](
-                    s, g.choice(s.name).lanes, self._place):
-                continue
-            base = said.get(key, BY_RULE)
-            yield Knob(f"{at}.{key}", tuple(dict.fromkeys((BY_RULE, *_written(key), base))), base)
+    def _rows(self, g: Group, s: Stage, key: str) -> Tried:
+        """Rows of the same products, for as many rows of a matrix."""
+        row, choice = self.target.row(g.choices[s.name].row), g.choice(s.name)
+        if not isinstance(row, ProductRow) or row.category != "contraction":
+            return NONE
+        f = factors_for(s, choice.lanes)
+        assert f is not None, s.name  # so its row says
+        m = estimate_volume(a.extent for a in f.m)
+        return [u.name for u in self.target.rows("contraction")
+                if u.products == row.products and u.serves(m)], row.name
+
+    def _axes(self, g: Group, s: Stage, key: str) -> Tried:
+        """Long axes of a nest along which some access walks memory."""
+        row, base = self.target.row(g.choices[s.name].row), g.choice(s.name).lanes
+        axes = s.axes + (s.raxes if s.fold in ("sum", "max", "min") else ())
+        found = [a.name for a in axes if a.name == base or (
+            estimate(a.extent) >= SHORTEST and self._unit_stride(s, a))]
+        return (found, base) if row.category in (*MAPS, *FOLDS) and base in found else NONE
+
+    def _blocks(self, g: Group, s: Stage, key: str) -> Tried:
+        """Windows whose outputs are computed one by one, or several together."""
+        row = self.target.row(g.choices[s.name].row)
+        block = "block" if g.choice(s.name).block else ""
+        return (("", "block"), block) if row.category == "window" else NONE
+
+    def _values(self, g: Group, s: Stage, key: str) -> Tried:
+        """Of a choice of a product or a fold, where others mean something."""
+        row, choice = self.target.row(g.choices[s.name].row), g.choice(s.name)
+        notes = FIELDS[key].metadata
+        if row.category not in OWN or key not in choices_of(self.target, g, s.name) or (
+                not WHERE[notes["where"]](s, choice.lanes, self._place)):
+            return NONE
+        if key not in TEXTS:
+            return notes["legal"], getattr(choice, key)
+        base = choice.said.get(key, BY_RULE)
+        return (BY_RULE, *_written(key), base), base
 
     def _unit_stride(self, s: Stage, axis: Axis) -> bool:
         """True if some access walks memory element by element along the axis."""
@@ -299,6 +312,11 @@ class Space:
                    if n in tile and tile[n] % step == 0}
         return replace(g.with_reuses(reuse), tile=tile, parallel=tuple(order), run=run,
                        balance=balance)
+
+
+# which values are tried of a choice (``tries`` of its field)
+TRIES: dict[str, Callable[[Space, Group, Stage, str], Tried]] = {
+    "rows": Space._rows, "axes": Space._axes, "blocks": Space._blocks, "values": Space._values}
 
 
 def _written(key: str) -> tuple[int | str, ...]:
