@@ -68,4 +68,4 @@ def freeze_json(v: Any) -> Any:
     """A JSON value with tuples for lists."""
     if isinstance(v, dict):
         return {k: freeze_json(x) for k, x in v.items()}
-    return tuple(freeze_json(x) for x in v) if isinstance(v, list) else v
+    return tuple(map(freeze_json, v)) if isinstance(v, (list, tuple)) else v

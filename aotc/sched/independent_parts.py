@@ -7,12 +7,12 @@ either Schedule reaches out of.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from aotc.errors import AotcError
 from aotc.ir.layout import LayoutJson
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import Group, Schedule
+from aotc.json_text import freeze_json
 from aotc.passes.rewrites import RULES, apply_rewrites
 from aotc.sched.check.check_schedule import check_schedule
 from aotc.sched.memory.allocate import allocate
@@ -128,7 +128,7 @@ def _components(program: Program, schedules: Sequence[Schedule]) -> dict[str, st
             root[find(c)] = find(computes[0])
 
     differ = {b for s in schedules for b in s.layouts
-              if any(_plain(s.layouts.get(b)) != _plain(t.layouts.get(b)) for t in schedules)}
+              if len({freeze_json(t.layouts.get(b)) for t in schedules}) > 1}
     for s in schedules:
         found = traced(program, s.rewrites)
         for g in s.groups:
@@ -142,10 +142,6 @@ def _components(program: Program, schedules: Sequence[Schedule]) -> dict[str, st
         for _, changed in found.changed:
             tie(changed)
     return {c: find(c) for c in root}
-
-
-def _plain(value: Any) -> Any:
-    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
 
 
 __all__ = ["LOCAL", "Traced", "mixed", "owners", "traced"]

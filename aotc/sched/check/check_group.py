@@ -24,8 +24,8 @@ from aotc.sched.model.digit_stage import digit_axes, loop_box, loop_stage
 from aotc.sched.model.slide import step_boxes
 from aotc.sched.model.stages import (
     Stage,
-    factors_for,
     find_call,
+    find_factors,
     group_stages,
     lane_nest,
     stage_category,
@@ -197,7 +197,7 @@ def _stage(program: Program, schedule: Schedule, target: Target, g: Group, s: St
     faults = [f"{where}: loops has {x!r}; {row.name} takes {', '.join(choices) or 'nothing'}"
               for x in choice.said if x not in choices]
     faults += [f"{where}: {f}" for f in value_faults(row, choice)]
-    faults += slice_faults(target, g, s, factors_for(s, choice.lanes), row)
+    faults += slice_faults(target, g, s, find_factors(s, choice.lanes), row)
     if row.category == "loops":
         return faults
     if isinstance(row, ProductRow) and row.category == "contraction":
@@ -265,7 +265,7 @@ def _whole_weights(program: Program, schedule: Schedule, weights: Load, k: Axes,
 
 def _contraction(program: Program, schedule: Schedule, g: Group, s: Stage, box: Box,
                  row: ProductRow, choice: StageChoice, where: str) -> list[str]:
-    f = factors_for(s, choice.lanes)
+    f = find_factors(s, choice.lanes)
     if f is None:
         return [f"{where}: lanes {choice.lanes or None!r} belongs to one factor only in no "
                 "orientation; choose another axis or the row loops"]

@@ -35,7 +35,7 @@ from aotc.passes.winograd import stages_of
 from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.group_numbers import Extra
 from aotc.sched.model.size import estimate, estimate_volume
-from aotc.sched.model.stages import Stage, factors_for, group_stages, target_memo
+from aotc.sched.model.stages import Stage, find_factors, group_stages, target_memo
 from aotc.target.base import Target
 from aotc.target.kernel_rows import KernelRow, ProductRow
 
@@ -153,7 +153,7 @@ def vector_cost(program: Program, target: Target, s: Stage, row: KernelRow, choi
 def _side_by_side(program: Program, s: Stage, choice: StageChoice,
                   layouts: Mapping[str, Layout]) -> int:
     """Elements of a row of narrow numbers that are packed by one copy; 1 where each is computed."""
-    f = factors_for(s, choice.lanes)
+    f = find_factors(s, choice.lanes)
     load = None if f is None else row_source(f.a)[0]
     if f is None or load is None:
         return 1

@@ -85,7 +85,6 @@ def aligned_products(stages: Sequence[Stage], group: Group, target: Target,
 def _aligned(number: int, s: Stage, g: Group, target: Target, tails: tuple[int, ...]) -> Aligned:
     lanes, row = g.choices[s.name].lanes, target.product_row(g.choices[s.name].row)
     f = factors_for(s, lanes)
-    assert f is not None, f"{s.name} is no contraction along {lanes}"
     return replace(_on_row(number, s, f, lanes, row, target), tails=tails,
                    deep=_deep(s, g.choices[s.name], row))
 

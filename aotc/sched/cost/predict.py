@@ -24,7 +24,7 @@ from aotc.sched.cost.wave_cost import shared_seconds
 from aotc.sched.model.boxes import settled
 from aotc.sched.model.group_model import group_model
 from aotc.sched.model.size import row_tails
-from aotc.sched.model.stages import Stage, factors_for, group_stages, touched
+from aotc.sched.model.stages import Stage, find_factors, group_stages, touched
 from aotc.sched.narrowed_program import outlined, within
 from aotc.target.base import Target
 
@@ -188,7 +188,7 @@ def ends_unknown(s: Stage, group: Group, target: Target) -> bool:
     if not target.vectors.fixed or s.name in group.splits or (
             target.row(group.choices[s.name].row).category != "contraction"):
         return False
-    f = factors_for(s, group.choices[s.name].lanes)
+    f = find_factors(s, group.choices[s.name].lanes)
     return f is not None and not all(isinstance(a.extent, Const) for a in f.m)
 
 
@@ -205,7 +205,7 @@ def as_decided(inside: Program, group: Group, target: Target) -> bool:
         return False
     return any(group.anchor in s.computes for s in stages) and all(s.name in group.choices and (
         target.row(group.choices[s.name].row).category not in PRODUCTS
-        or factors_for(s, group.choices[s.name].lanes) is not None) for s in stages)
+        or find_factors(s, group.choices[s.name].lanes) is not None) for s in stages)
 
 
 def in_registers(s: Stage, target: Target) -> bool:

@@ -110,8 +110,10 @@ def with_single_values(s: S, over: Iterable[Range]) -> S:
 
     if not new:
         return s
-    return replace(s, **{  # type: ignore[type-var]
-        f.name: instead(getattr(s, f.name)) for f in fields(s) if f.init})  # type: ignore[arg-type]
+    value: Any = s
+    changed: S = replace(value, **{
+        f.name: instead(getattr(value, f.name)) for f in fields(value) if f.init})
+    return changed
 
 
 def _turned_once(s: Stmt) -> Body | None:

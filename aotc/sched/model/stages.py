@@ -479,12 +479,17 @@ def contraction_factors(program: Program, stage: Stage | Compute) -> Factors | N
     return max(pairs, key=rank) if pairs else None
 
 
-def factors_for(stage: Stage, lanes: str | None) -> Factors | None:
-    """The orientation in which the axis ``lanes`` belongs to the lane operand; None if neither."""
-    for f in factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body):
-        if any(a.name == lanes for a in f.n):
-            return f
-    return None
+def factors_for(stage: Stage, lanes: str | None) -> Factors:
+    """The orientation in which the axis ``lanes`` belongs to the lane operand, as rows promise."""
+    f = find_factors(stage, lanes)
+    assert f is not None, f"{stage.name} is no product with lanes along {lanes}"
+    return f
+
+
+def find_factors(stage: Stage, lanes: str | None) -> Factors | None:
+    """The same of any stage; None if there is none."""
+    pairs = factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body)
+    return next((f for f in pairs if any(a.name == lanes for a in f.n)), None)
 
 
 def lane_nest(rows: Sequence[KernelRow], s: Stage) -> bool:

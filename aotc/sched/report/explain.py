@@ -122,7 +122,6 @@ def _why_scalar(s: Stage) -> str:
 
 def _contraction(target: Target, s: Stage, row: ProductRow, choice: StageChoice) -> list[str]:
     f = factors_for(s, choice.lanes)
-    assert f is not None, s.name  # so its row says
     lane = next(a for a in f.n if a.name == choice.lanes)
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     others = [u for u in target.rows("contraction") if u.serves(m)

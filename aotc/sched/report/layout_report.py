@@ -25,7 +25,7 @@ from aotc.sched.judge.judge import Judge
 from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.size import estimate, estimate_volume
-from aotc.sched.model.stages import Output, Stage, factors_for, group_stages
+from aotc.sched.model.stages import Output, Stage, factors_for, find_factors, group_stages
 from aotc.sched.model.stored_sizes import physical_elements
 from aotc.target.base import Target
 
@@ -171,7 +171,7 @@ def _why(v: _View, buffer: str) -> tuple[str, ...]:
 
 def _reader(v: _View, name: str, s: Stage, load: Load, choice: StageChoice,
             lane: Axis | None) -> list[str]:
-    f = factors_for(s, choice.lanes) if choice.b == "panel" else None
+    f = find_factors(s, choice.lanes) if choice.b == "panel" else None
     if f is not None and load in loads(f.b):
         return [f"{name} reads panels along {choice.lanes}"]
     k = next((r for r in s.raxes if r.name == choice.k), None)
@@ -198,7 +198,6 @@ def _conversions(v: _View, name: str, g: Group, s: Stage) -> Iterator[Conversion
     packed = [x for x, how in (("a", choice.a), ("b", choice.b)) if how == "packed"]
     if packed:
         f = factors_for(s, choice.lanes)
-        assert f is not None, s.name  # operands are of products
         for operand in packed:
             e = f.a if operand == "a" else f.b
             size = 4 * estimate_volume(x.extent for x in axes_of(e))

@@ -8,11 +8,11 @@ sites, for a site's copies are tuned alike.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule
+from aotc.json_text import freeze_json
 from aotc.sched.choose.layout_choices import layout_choices
 from aotc.target.base import Target
 from aotc.tuner.search.learned_cost import Correction
@@ -115,14 +115,10 @@ def _cases(program: Program, schedule: Schedule, sites: Iterable[Site],
         b = buffers[0]
         now = schedule.layouts.get(b, ())
         choices = tuple(x for x in layout_choices(program, b, target) if str(
-            _plain(x.to_json())) != str(_plain(now)))
+            freeze_json(x.to_json())) != str(freeze_json(now)))
         if choices:
             out.append(Case(key, len(buffers), choices[:MOST]))
     return out
-
-
-def _plain(value: Any) -> Any:
-    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
 
 
 __all__ = ["Case", "LayoutStage"]

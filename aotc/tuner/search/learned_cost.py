@@ -112,7 +112,6 @@ class Estimator:
         if not isinstance(row, ProductRow) or row.category != "contraction":
             return (0.0,) * 8
         f = factors_for(s, choice.lanes)
-        assert f is not None, s.name  # so its row says
         m = estimate_volume(a.extent for a in f.m)
         k = next(estimate(r.extent) for r in f.k if r.name == choice.k)
         guard = zero_filled(f.a)[1]

@@ -132,7 +132,6 @@ class Space:
         cut = g.tile if g.anchor in s.computes else {}
         size = {a.name: min(cut.get(a.name, 1 << 60), estimate(a.extent)) for a in s.axes}
         f = factors_for(s, lane)
-        assert f is not None, s.name  # rows to choose from are of products
         m = prod(size[a.name] for a in f.m)
         best = min(knob.choices, key=lambda u: row_waste(
             self.target.product_row(u), m, size[lane], self.target.tuning))
@@ -172,7 +171,6 @@ class Space:
         if not isinstance(row, ProductRow) or row.category != "contraction":
             return NONE
         f = factors_for(s, choice.lanes)
-        assert f is not None, s.name  # so its row says
         m = estimate_volume(a.extent for a in f.m)
         return [u.name for u in self.target.rows("contraction")
                 if u.products == row.products and u.serves(m)], row.name
@@ -227,7 +225,6 @@ class Space:
         row = self.target.row(g.choices[anchor.name].row)
         if isinstance(row, ProductRow) and row.category == "contraction":
             f = factors_for(anchor, choice.lanes)
-            assert f is not None, anchor.name  # so its row says
             steps.setdefault(f.m[-1].name if f.m else "", row.tile.mr)
         return steps
 
@@ -273,7 +270,7 @@ class Space:
         """Weights in panels of another row's width; one that others read stays and is repacked
         while the kernel runs."""
         f = factors_for(s, choice.lanes)
-        assert f is not None and isinstance(f.b, Load), s.name  # so a panel says
+        assert isinstance(f.b, Load), s.name  # so a panel says
         if f.b.buffer in self.site.fixed:
             return replace(choice, b="packed")
         lane = next(a for a in f.n if a.name == choice.lanes)
