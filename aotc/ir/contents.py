@@ -31,7 +31,7 @@ def buffers_in(value: object) -> Mapping[str, None]:
         return dict.fromkeys(n.buffer for n in loads(value))
     if isinstance(value, tuple):
         return {b: None for v in value for b in buffers_in(v)}
-    return _buffers(value) if is_dataclass(value) else {}
+    return _buffers(value) if _fields_of(type(value)) else {}
 
 
 @keep_result
@@ -45,8 +45,9 @@ def _buffers(value: Any) -> dict[str, None]:
     return found
 
 
+# of a type; () of one that is no dataclass
 _fields_of: Callable[[Any], tuple[str, ...]] = cache(lambda kind: tuple(
-    f.name for f in fields(kind)))
+    f.name for f in fields(kind)) if is_dataclass(kind) else ())
 
 
 def with_buffers(value: Any, names: Mapping[str, str]) -> Any:
@@ -130,16 +131,18 @@ def join_ranges(values: Sequence[V]) -> V:
     return value
 
 
-def expressions(value: object) -> Iterator[Expr]:
+def expressions(value: object) -> tuple[Expr, ...]:
     """All expressions in a value made of dataclasses and tuples, such as a statement."""
     if isinstance(value, Expr):
-        yield value
-    elif isinstance(value, tuple):
-        for v in value:
-            yield from expressions(v)
-    elif is_dataclass(value):
-        for name in _fields_of(type(value)):
-            yield from expressions(getattr(value, name))
+        return (value,)
+    if isinstance(value, tuple):
+        return tuple([e for v in value for e in expressions(v)])
+    return _expressions(value) if _fields_of(type(value)) else ()
+
+
+@keep_result
+def _expressions(value: Any) -> tuple[Expr, ...]:
+    return expressions(tuple([getattr(value, name) for name in _fields_of(type(value))]))
 
 
 def nodes(value: object) -> Iterator[Expr]:
@@ -159,7 +162,7 @@ def names_in(value: object) -> frozenset[str]:
         return frozenset(e.name for e in leaves(value) if isinstance(e, (Axis, Var)))
     if isinstance(value, tuple):
         return frozenset().union(*map(names_in, value))
-    return _names(value) if is_dataclass(value) else frozenset()
+    return _names(value) if _fields_of(type(value)) else frozenset()
 
 
 @keep_result

@@ -308,7 +308,10 @@ _OF_ITSELF = {"eq": True, "le": True, "ge": True, "ne": False, "lt": False, "gt"
 
 
 def _fold_index(op: str, a: Expr, b: Expr) -> Expr | None:
-    av, bv = getattr(a, "value", None), getattr(b, "value", None)
+    av = a.value if isinstance(a, Const) else None
+    bv = b.value if isinstance(b, Const) else None
+    if av is None and bv is None:
+        return None
     if av is not None and bv is not None and op in _INT_FOLD and not (
             op in ("floordiv", "mod") and bv == 0):
         return Const(_INT_FOLD[op](av, bv))

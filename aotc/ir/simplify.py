@@ -481,6 +481,7 @@ def are_equal(a: Expr, b: Expr) -> bool:
     return to_poly(a) == to_poly(b) or not _recombine(p_add(to_poly(a), to_poly(b), -1))
 
 
+@lru_cache(maxsize=1 << 16)
 def split_linear(e: Expr, axis: Expr) -> tuple[Expr, Expr] | None:
     """(coefficient, rest) with e = coefficient*axis + rest and neither holding the axis;
     None if e is not affine in it."""

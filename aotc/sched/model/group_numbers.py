@@ -5,9 +5,10 @@ and arithmetic follow from the boxes.  Searches ask for thousands of tiles that 
 extent, so what a stage answers for its own widths is kept.
 """
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -306,40 +307,49 @@ class GroupModel:
                 moved += _all_slices(a, n, whole, sliced, unit, streamed)
         return moved, peak
 
+    @cached_property
+    def spans(self) -> dict[str, tuple[int, int]]:
+        """{buffer: (first stage, last stage)} that touches it."""
+        out: dict[str, tuple[int, int]] = {}
+        for i, s in enumerate(self.stages):
+            for a in s.reads + s.writes:
+                out[a.buffer] = out.get(a.buffer, (i, i))[0], i
+        return out
+
+    @cached_property
+    def overwritten(self) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+        """((inputs that die in an elementwise stage, what it writes), ...) of stages with any."""
+        found = [(tuple(a.buffer for a in s.reads if a.elementwise and self.spans[a.buffer][1] == i
+                        and self.spans[a.buffer][0] < i), tuple(a.buffer for a in s.writes))
+                 for i, s in enumerate(self.stages)]
+        return tuple((inputs, written) for inputs, written in found if inputs)
+
     def lifetimes(self, tile: Widths, boxes: Boxes | None = None,
                   align: int = 1) -> list[tuple[str, int, int, int]]:
         """[(buffer, bytes, first stage, last stage)] of every tile that is live while one tile of
         the output is computed; an elementwise stage writes over an input that dies in it."""
         boxes = boxes or self.boxes(tile)
-        size: dict[str, int] = {}
-        first: dict[str, int] = {}
-        last: dict[str, int] = {}
-        for i, (s, (whole, sliced)) in enumerate(zip(self.stages, boxes)):
+        spans, size = self.spans.copy(), dict.fromkeys(self.spans, 0)
+        for s, (whole, sliced) in zip(self.stages, boxes):
             (reads, writes), (parts, _) = s.sizes(whole), s.sizes(sliced)
-            for a, n in [*((a, n if a.buffer in self.scratch else part)
-                           for a, n, part in zip(s.reads, reads, parts)), *zip(s.writes, writes)]:
-                size[a.buffer] = max(size.get(a.buffer, 0), n)
-                first.setdefault(a.buffer, i)
-                last[a.buffer] = i
-        for i, s in enumerate(self.stages):
-            dying = [a.buffer for a in s.reads if a.elementwise and last.get(a.buffer) == i
-                     and first[a.buffer] < i]
-            for w in s.writes:
-                hosts = [b for b in dying if size[b] >= size[w.buffer]]
-                if hosts:  # the same bytes go on living under the new name
-                    dying.remove(hosts[0])
-                    first[w.buffer] = first.pop(hosts[0])
-                    size[w.buffer] = max(size[w.buffer], size.pop(hosts[0]))
-                    last.pop(hosts[0])
-        return [(b, -(-n // align) * align, first[b], last[b]) for b, n in size.items()]
+            for a, n, part in zip(s.reads, reads, parts):
+                size[a.buffer] = max(size[a.buffer], n if a.buffer in self.scratch else part)
+            for a, n in zip(s.writes, writes):
+                size[a.buffer] = max(size[a.buffer], n)
+        for inputs, written in self.overwritten:
+            dying = [*inputs]
+            for w in written:
+                host = next((b for b in dying if size[b] >= size[w]), None)
+                if host is not None:  # the same bytes go on living under the new name
+                    dying.remove(host)
+                    spans[w] = spans.pop(host)[0], spans[w][1]
+                    size[w] = max(size[w], size.pop(host))
+        return [(b, -(-n // align) * align, *spans[b]) for b, n in size.items()]
 
     def peak(self, tile: Widths, boxes: Boxes | None = None) -> int:
         """Bytes live at once: what no allocation can be below."""
         live = self.lifetimes(tile, boxes)
-        if len(self.stages) == 1:
-            return sum(n for _, n, _, _ in live)
-        return max(sum(n for _, n, lo, hi in live if lo <= i <= hi)
-                   for i in range(len(self.stages)))
+        return _most(live, len(self.stages))
 
     def inner(self, tile: Widths, boxes: Boxes | None = None) -> tuple[int, int]:
         """(bytes moved through scratch for the whole output, bytes live at once between stages):
@@ -353,9 +363,7 @@ class GroupModel:
                          if a.buffer in again)
             seen |= {a.buffer for a in s.reads}
         live = [x for x in self.lifetimes(tile, boxes) if x[0] in again]
-        peak = max((sum(n for _, n, lo, hi in live if lo <= i <= hi)
-                    for i in range(len(self.stages))), default=0)
-        return moved * self.tiles(tile), peak
+        return moved * self.tiles(tile), _most(live, len(self.stages))
 
     def touched(self, buffers: Collection[str]) -> int:
         """Bytes of those buffers that the stages read, by the first stage that does."""
@@ -377,6 +385,15 @@ class GroupModel:
             for n, packed in s.packs:
                 slow += n * prod([whole[p] for p in packed])
         return fast, slow
+
+
+def _most(live: Iterable[tuple[str, int, int, int]], stages: int) -> int:
+    """Bytes of the stage where most are live."""
+    more = [0] * (stages + 1)
+    for _, n, first, last in live:
+        more[first] += n
+        more[last + 1] -= n
+    return max(accumulate(more))
 
 
 def _all_slices(access: Access, moved: int, whole: Widths, sliced: Widths, unit: int,
