@@ -16,6 +16,8 @@ from aotc.errors import ScheduleError, ToolchainError
 from aotc.ir.expr import Cast, Const, Sym, check_index
 from aotc.ir.schedule import Schedule
 from aotc.ir.stage_choice import TEXTS
+from aotc.ir.statements import walk_body
+from aotc.ir.tile_statements import Tile
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.passes.rewrites import apply_rewrites
@@ -203,6 +205,15 @@ def test_a_choice_changes_the_statements_and_no_value(program, choices):
     got = run_plan(lower(program, after, V3), feeds, syms)["y"]
     want = evaluate(program, feeds, syms)["y"]
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_sums_in_parts_join_each_other_in_memory():
+    """Whatever a Schedule says of where its epilogue finds them."""
+    program = product(600)
+    _, after = edited(program, {"sums": "registers"})
+    plan = lower(program, after, V3)
+    tiles = [s for k in plan.kernels for s in walk_body(k.body) if isinstance(s, Tile)]
+    assert [(s.micro.part, s.in_place) for s in tiles] == [(512, False)]
 
 
 def test_edited_schedules_run(tmp_path):

@@ -31,9 +31,10 @@ def epilogue_nodes(c: Contract) -> int:
 
 def may_use_registers(c: Contract, expansion: Expansion) -> bool:
     """True if the Contract's epilogue may be written out per accumulator: it stores along the
-    lanes and does arithmetic only, so that accumulators and what it needs fit into registers."""
+    lanes and does arithmetic only, so that accumulators and what it needs fit into registers.
+    Sums in parts join each other in memory."""
     nodes = [n for p in c.puts for n in walk(p.value)]
-    return (expansion.vectors.tiles and c.acc.dtype == "f32"
+    return (expansion.vectors.tiles and c.acc.dtype == "f32" and not c.micro.part
             and all(p.guard is None and p.value.dtype in FLOAT_LANES
                     and are_equal(stride(p.offset, c.n.axis) or Const(0), Const(1)) for p in c.puts)
             and all(_light(n, c.n.axis) for n in nodes))
