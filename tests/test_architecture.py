@@ -234,8 +234,7 @@ NUMBERS = {
     "sched/cost/accesses.py": {"COPY": "of any machine: a load and a store"},
     "sched/candidates/partition.py": {"FEW": BOUND, "MAX_COMPUTES": BOUND},
     "sched/cost/winograd_errors.py": {"ERRORS": NUMERICS},
-    **dict.fromkeys(("sched/expand/sums_in_registers.py", "sched/text_choices/block_writing.py"), {
-        "ENDLESS": BOUND}),
+    "sched/text_choices/block_writing.py": {"ENDLESS": BOUND},
     "sched/judge/judge.py": {"MAX_STAGES": BOUND}, "sched/narrowed_program.py": {"SMALL": BOUND},
     "sched/accelerator/kernels/unit_choice.py": {"PACKED_PART": POLICY},
     "sched/dynamic/choose.py": {
@@ -271,7 +270,8 @@ NUMBERS = {
     "sched/precision/budget.py": dict.fromkeys(
         ("MARGIN", "LEAST_LOTS", "MOST_TRIALS", "TRIED_FLOPS"), POLICY),
     "sched/precision/trials.py": {"KEPT_BYTES": POLICY},
-    "sched/model/size.py": {"TYPICAL": "of models: what symbols stand for", "MAX_TAPS": BOUND},
+    "sched/model/size.py": {"ENDLESS": BOUND, "TYPICAL": "of models: what symbols stand for",
+                            "MAX_TAPS": BOUND},
     "sched/model/sparse_tables.py": {"TOUCHED": "of the operating system",
                                      "SPARSE": "of the operating system"},
     "sched/model/group_numbers.py": {"RAGGED": BOUND},

@@ -20,10 +20,11 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.decided import decided_cost
 from aotc.sched.cost.group_cost import Free, resident
+from aotc.sched.cost.step_cost import pays_in_registers
 from aotc.sched.cost.wave_cost import shared_seconds
 from aotc.sched.model.boxes import settled
 from aotc.sched.model.group_model import group_model
-from aotc.sched.model.size import row_tails
+from aotc.sched.model.size import float_nodes, row_tails, sum_terms
 from aotc.sched.model.stages import Stage, find_factors, group_stages, touched
 from aotc.sched.narrowed_program import outlined, within
 from aotc.target.base import Target
@@ -209,11 +210,10 @@ def as_decided(inside: Program, group: Group, target: Target) -> bool:
 
 
 def in_registers(s: Stage, target: Target) -> bool:
-    """True if sums are short enough to be written out where they are used."""
-    terms = 1
-    for r in s.raxes:
-        terms *= r.extent.value if isinstance(r.extent, Const) else target.tuning.inline_sum + 1
-    return terms <= target.tuning.inline_sum
+    """True if the sums of a product are read where they are summed, as far as its stage says: by
+    what ``sums`` of its choice is decided by, but for where its results lie."""
+    return pays_in_registers(sum_terms(s.raxes), float_nodes(o.value for o in s.outputs),
+                             target.tuning)
 
 
 __all__ = ["Local", "Prices", "as_decided", "ends_unknown", "group_seconds", "in_registers",

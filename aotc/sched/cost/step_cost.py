@@ -19,9 +19,16 @@ def unroll_cost(steps: int, tuning: Tuning) -> float:
     return 1.0 + tuning.step_control / steps
 
 
+def pays_in_registers(terms: int, nodes: int, tuning: Tuning) -> bool:
+    """True if the epilogue of a product's sums, of so many f32 nodes, is worth writing out for each
+    vector of them: beside longer sums their way through memory is nothing, and a long epilogue is
+    much text."""
+    return terms <= tuning.inline_sum and nodes <= tuning.epilogue_nodes
+
+
 def multiply_adds(machine: Machine, number: int, share: float) -> float:
     """Seconds of so many multiply-adds of one worker, each of which takes ``share`` of one."""
     return 2.0 * number * share / machine.flops
 
 
-__all__ = ["multiply_adds", "reread_cost", "unroll_cost"]
+__all__ = ["multiply_adds", "pays_in_registers", "reread_cost", "unroll_cost"]

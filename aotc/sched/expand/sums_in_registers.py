@@ -6,10 +6,10 @@ from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, Where, walk
 from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.numbers.narrow import FLOAT_LANES
-from aotc.ir.simplify import are_equal, upper
+from aotc.ir.simplify import are_equal
 from aotc.sched.expand.expansion import Expansion
+from aotc.sched.model.size import sum_terms
 
-ENDLESS = 1 << 62
 _LIGHT = ("add", "sub", "mul", "min", "max")
 
 
@@ -22,11 +22,6 @@ def written_out(c: Contract, expansion: Expansion) -> bool:
 def in_registers(c: Contract, expansion: Expansion) -> bool:
     """True if the Contract's epilogue reads the sums of a tile in registers."""
     return may_use_registers(c, expansion) and expansion.how(c, "sums") == "registers"
-
-
-def epilogue_nodes(c: Contract) -> int:
-    """f32 nodes of a Contract's epilogue, which are written out for every vector of sums."""
-    return sum(n.dtype == "f32" for p in c.puts for n in walk(p.value))
 
 
 def may_use_registers(c: Contract, expansion: Expansion) -> bool:
@@ -69,10 +64,7 @@ def steps_written(c: Contract, expansion: Expansion) -> dict[str, int]:
 
 def terms(c: Contract) -> int:
     """Terms of a Contract's longest sum; ``ENDLESS`` and more where that is not known."""
-    n = 1
-    for r in c.sums:
-        n *= upper(r.axis.extent) or ENDLESS
-    return n
+    return sum_terms(r.axis for r in c.sums)
 
 
 def _light(e: Expr, lane: Axis) -> bool:
@@ -98,5 +90,5 @@ def one_tap(c: Contract) -> bool:
     return all(t.axis.extent == Const(1) for t in c.taps)
 
 
-__all__ = ["epilogue_nodes", "in_registers", "may_use_registers", "one_tap", "plain_rows",
+__all__ = ["in_registers", "may_use_registers", "one_tap", "plain_rows",
            "rereads", "steps_written", "terms", "unrolls", "without_register", "written_out"]

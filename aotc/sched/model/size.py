@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from math import isqrt
 
-from aotc.ir.expr import Const, Expr, Sym, substitute, walk
+from aotc.ir.expr import Axis, Const, Expr, Sym, substitute, walk
 from aotc.ir.simplify import simplify, upper
 
+ENDLESS = 1 << 62  # terms of a sum without a bound
 TYPICAL = 128  # assumed value of a symbol whose range begins at 0 or 1 and goes far
 # of a product whose rows are read in place, a pointer for each and every row: by category
 MAX_TAPS = {"contraction": 128, "dot": 64}
@@ -45,6 +46,19 @@ def estimate_volume(extents: Iterable[Expr]) -> int:
     for e in extents:
         n *= estimate(e)
     return n
+
+
+def sum_terms(axes: Iterable[Axis]) -> int:
+    """Terms of the longest sum over axes; ``ENDLESS`` and more where that is not known."""
+    n = 1
+    for a in axes:
+        n *= upper(a.extent) or ENDLESS
+    return n
+
+
+def float_nodes(values: Iterable[Expr]) -> int:
+    """f32 nodes of values."""
+    return sum(n.dtype == "f32" for v in values for n in walk(v))
 
 
 def row_tails(mr: int, choice: int, written_out: bool) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.stage_choice import TEXTS
 from aotc.ir.statements import Range
 from aotc.sched.cost.block_cost import cheapest
-from aotc.sched.cost.step_cost import reread_cost, unroll_cost
+from aotc.sched.cost.step_cost import pays_in_registers, reread_cost, unroll_cost
 from aotc.sched.expand.contracts import MADE, packs_lanes, stored_contract
 from aotc.sched.expand.digit_loops import by_digits
 from aotc.sched.expand.epilogues import has_polynomials, sums_beside
@@ -23,12 +23,12 @@ from aotc.sched.expand.prefetch_tiles import (
 from aotc.sched.expand.prefetch_window import streamed
 from aotc.sched.expand.row_tails import ends_anywhere
 from aotc.sched.expand.sums_in_registers import (
-    epilogue_nodes,
     may_use_registers,
     rereads,
     terms,
     unrolls,
 )
+from aotc.sched.model.size import float_nodes
 from aotc.target.tuning import Tuning
 
 Found = dict[str, int | str]
@@ -73,10 +73,9 @@ def usual_order(c: Contract) -> str:
 
 
 def _uses_registers(c: Contract, expansion: Expansion, tuning: Tuning) -> bool:
-    """True if the epilogue of a product is worth writing out: beside longer sums the way of their
-    vectors through memory is nothing, and a long epilogue is much text."""
-    return (may_use_registers(c, expansion) and terms(c) <= tuning.inline_sum
-            and epilogue_nodes(c) <= tuning.epilogue_nodes)
+    """True if the epilogue of a product may be written out and is worth it."""
+    return may_use_registers(c, expansion) and pays_in_registers(
+        terms(c), float_nodes(p.value for p in c.puts), tuning)
 
 
 def _product_fetches(c: Contract, expansion: Expansion, tuning: Tuning) -> Found:
