@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from group_cases import group_cases, mlp, schedule
-from harness import INFO, ON_GPU, Case, build_cases, compile_program
+from harness import INFO, ON_GPU, Case, build_cases, compile_program, every
 from row_cases import CASES
 from te_programs import Maker, ax, softmax
 
@@ -62,7 +62,7 @@ def test_rows_of_nests(tmp_path):
     assert _check(rows, tmp_path / "nests", twins=6, share=2) > 60
 
 
-@pytest.mark.parametrize("name", FIRST)
+@pytest.mark.parametrize("name", every(FIRST, 2))
 def test_rows_of_contractions(name, tmp_path):
     # their plain nests differ in extents only
     first = name == FIRST[0]

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import onnxruntime
 import pytest
+from harness import every
 
 import aotc
 from aotc.options import Options
@@ -72,7 +73,7 @@ def test_any_number_of_workers(name, tmp_path):
             np.testing.assert_array_equal(first, other, err_msg=str(call))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", every(MODELS, 3))
 def test_the_plan_stays_inside_its_buffers(name):
     """The interpreter has three workers and knows every element that a work item may touch."""
     make, channels = MODELS[name]

@@ -13,7 +13,7 @@ import pytest
 import aotc
 
 FOLDER = Path(__file__).parent / "detectors"
-QUICK = ("mask_ts", "masked_dyn", "superpoint_dyn")
+QUICK = ("masked_dyn", "superpoint_dyn")
 # scores above which something is found: all, many, some, one or few, none
 LEAST = (0, 0.33, 0.4, 0.6, 0.99)
 EXTENTS = ({"b": 1, "t": 1, "n": 1, "e": 1, "h": 32, "w": 32},

@@ -6,7 +6,7 @@ import jinja2
 import numpy as np
 import pytest
 from edits import with_tables
-from harness import Case, build_cases
+from harness import Case, build_cases, every
 from te_programs import Maker, ax, random_feeds
 
 from aotc.emit.text.dialect import environment
@@ -54,7 +54,7 @@ def test_rows_are_read_in_place_in_whole_steps(depth, mode):
     assert not check_schedule(product(depth), decide(product(depth), TARGET), TARGET)
 
 
-@pytest.mark.parametrize("name", ["c", "x86-64-v1", "x86-64-v3", TARGET.name])
+@pytest.mark.parametrize("name", every(["c", "x86-64-v1", "x86-64-v3", TARGET.name], 3))
 def test_columns_that_are_computed_are_packed_into_panels(name, tmp_path):
     """Four neighbours of the sum side by side, of columns along the sum and of columns side by
     side, in whole vectors and not, with sums of whole steps and not."""

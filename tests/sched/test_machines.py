@@ -55,7 +55,7 @@ MACHINES = {
 MODELS = {"dense": dense, "embedding": embedding, "u_net": u_net, "conv_stack": conv_stack,
           "two_convolutions": two_convolutions, "convnet": convnet, "attention": attention,
           "wide": wide}
-QUICK = ("embedding", "convnet")
+QUICK = {"embedding": tuple(MACHINES), "convnet": ("one cache", "two scratchpads")}
 V3 = get_target("x86-64-v3")
 
 
@@ -64,9 +64,9 @@ def model_of(name):
     return MODELS[name]()
 
 
-@pytest.mark.parametrize("model", [m if m in QUICK else pytest.param(m, marks=pytest.mark.product)
-                                   for m in MODELS])
-@pytest.mark.parametrize("kind", MACHINES)
+@pytest.mark.parametrize("kind, model", [
+    pytest.param(k, m, marks=() if k in QUICK.get(m, ()) else pytest.mark.product)
+    for k in MACHINES for m in MODELS])
 def test_small_models_compile_for_a_machine_file(kind, model, tmp_path):
     path = tmp_path / "machine.json"
     target = replace(V3, machine=MACHINES[kind])

@@ -18,7 +18,7 @@ SMALL = {"convnext": lambda: images.convnext(14, 32), "conv3d": lambda: images.c
 
 
 @pytest.mark.parametrize("name", [
-    n if n in ("conv3d", "convnext", "pixel_mixer", "shufflenet_v1") else
+    n if n in ("conv3d", "pixel_mixer", "shufflenet_v1") else
     pytest.param(n, marks=pytest.mark.product) for n in SMALL])
 def test_plain_loops_take_little(name):
     plan = run_pipeline(Options(SMALL[name](), target="x86-64-v3", stop_after="plan")).plan

@@ -76,8 +76,10 @@ def test_layers_of_one_width_have_one_function(name):
         assert len(re.findall(rf" tower_{k.name}\(", text)) == 1
 
 
-@pytest.mark.parametrize("name", ["native", "cuda:sm_90", "dsa:stcp920"])
-@pytest.mark.parametrize("how", ["none", "all"])
+@pytest.mark.parametrize("name, how", [
+    ("native", "none"), ("cuda:sm_90", "all"), ("dsa:stcp920", "none"),
+    *(pytest.param(*p, marks=pytest.mark.product) for p in (
+        ("native", "all"), ("cuda:sm_90", "none"), ("dsa:stcp920", "all")))])
 def test_what_shares_functions_is_right(name, how, tmp_path):
     target = native_target() if name == "native" else get_target(name)
     program = tower(5, [(2, 3.0)])

@@ -1,8 +1,10 @@
 """Real architectures end to end: compile, build, run, compare with the reference."""
 
 import json
+import os
 
 import pytest
+import suite
 from zoo_files import OTHERS, SMALL, SMALLEST, zoo_folder
 
 from aotc.tools.verify import verify
@@ -29,7 +31,8 @@ def test_model_matches_the_reference(zoo_model, name):
 
 
 @pytest.mark.zoo
-@pytest.mark.parametrize("name", (*SMALL, *OTHERS))
+@pytest.mark.parametrize(
+    "name", suite.shard(SMALL + OTHERS, os.environ.get("AOTC_SHARD", "0/1")))
 def test_model_matches_the_reference_on_the_simulated_accelerator(zoo_model, name):
     results = verify(zoo_model(name), target="dsa:stcp920")
     assert results and all(match.ok for _, match in results), results
