@@ -113,6 +113,8 @@ def _machine(flops: float, l1: int = 32 * _KIB, l2: int = 1 * _MIB, l3: int = 32
                    overlap=0.7, scratch="L2")
 
 
+# Its tiles go through an array: compilers see vectors in what is stored there, and none where each
+# sum is used by itself (gcc 12 -O2: bert_tiny took 1.66 of its time so, squeezenet1_1 1.62).
 C = Target(
     "c", "portable C11, no SIMD assumed", 1, (), "c", _machine(4e9),
     (contraction("c", 1, 4, 4), contraction("c", 1, 1, 8)) + _dots("c", 1, (2, 4), (1, 4))
