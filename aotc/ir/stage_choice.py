@@ -156,7 +156,8 @@ class StageChoice:
         "whose neighbours neighbouring threads fetch: those of the columns, or of the sum",
         ("columns", "sum"), (), ("contraction",), "staging")
     team: int | None = _text(
-        "warps that fold a row together, in a block of threads", (1, 32), (), FOLDS)
+        "threads that fold an element together, or warps where lanes lie along the sum, in a "
+        "block of threads", (1, 256), (), FOLDS)
 
     # ------------------------------------------------------------ sums in slices, steps of a run
     split: Mapping[str, int] = field(default_factory=dict, hash=False, metadata=_notes(

@@ -5,7 +5,7 @@ A work item is a thread block, scratch is its shared memory, a vector's lanes ar
 
 from aotc.target.base import Cross, Machine, Memory, Target
 from aotc.target.kernel_rows import ProductRow, RegisterTile, SharedTile, Staging
-from aotc.target.micro_kernels import nests
+from aotc.target.micro_kernels import thread_nests
 from aotc.target.tuning import Tuning
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -71,7 +71,7 @@ _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4,
          _tiled(32, 64, 4, 4, 16, load_cost=5.5), _tiled(32, 32, 4, 4, 64, 4),
          _tiled(32, 32, 2, 4, 16, load_cost=4.7), _single(32, 256),
          *(_tensor_core(n, n, 32, dtype) for dtype in ("f16", "bf16") for n in (64, 128)),
-         *nests("simt", window_block=1))
+         *thread_nests("simt"))
 
 
 def _target(capability: int, about: str, machine: Machine) -> Target:

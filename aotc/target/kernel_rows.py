@@ -59,13 +59,15 @@ class NestRow(KernelRow):
     """A nest of loops: with lanes along one axis, or the plain one, ``loops``, which is always
     legal.
 
-    stored: dtypes that lanes load and store (they compute in f32); () for plain loops.  block:
-    neighbours along a second axis that are computed together: outputs of a window, which share
-    loads, or rows and columns of a block of a move that are transposed in registers.
+    stored: dtypes that lanes load and store (they compute in f32); () for plain loops.  scalar:
+    lanes are threads, which compute whatever a scalar does, in any dtype.  block: neighbours along
+    a second axis that are computed together: outputs of a window, which share loads, or rows and
+    columns of a block of a move that are transposed in registers.
     """
 
     stored: tuple[str, ...] = ()
     block: int = 1
+    scalar: bool = False
 
     def __post_init__(self) -> None:
         _require(bool(self.name), self.name, "a row needs a name")

@@ -2,10 +2,12 @@
 their names, lanes, tiles, element types."""
 
 from aotc.ir.category import Dtypes
+from aotc.ir.dtypes import DTYPES
 from aotc.target.kernel_rows import GroupedWeights, KernelRow, NestRow, ProductRow, RegisterTile
 
 WINDOW_BLOCK = 4  # neighbouring outputs of a sliding window computed together, sharing loads
 EXCHANGE = 16  # rows and columns of a block that is transposed in registers: a cache line each
+LANE_NESTS = ("map", "move", "reduction", "window")  # categories of nests that have lanes
 CODES = ("i8", "i4")  # of grouped weights: what rows that expand them take
 
 
@@ -135,14 +137,19 @@ def nests(suffix: str, stored: tuple[str, ...] = ("f32",),
     """Rows of the categories that are vector loop nests, and the plain nest that is always
     legal.  stored: dtypes that the vector nests load and store (they compute in f32).
     window_block: outputs of a window that one more row computes together (1: there is none)."""
-    rows = [NestRow(f"{c}_f32__{suffix}", c, stored)
-            for c in ("map", "move", "reduction", "window")]
+    rows = [NestRow(f"{c}_f32__{suffix}", c, stored) for c in LANE_NESTS]
     if window_block > 1:
         rows.insert(3, NestRow(f"window_f32_{window_block}x__{suffix}", "window", stored,
                                window_block))
     return (*rows, NestRow("loops", "loops"))
 
 
+def thread_nests(suffix: str) -> tuple[KernelRow, ...]:
+    """The same rows where lanes are threads, which compute and store any dtype."""
+    return (*(NestRow(f"{c}__{suffix}", c, tuple(DTYPES), scalar=True) for c in LANE_NESTS),
+            NestRow("loops", "loops"))
+
+
 __all__ = ["CODES", "DIGITS", "MOVED", "TILES", "TILE_STEPS", "contraction", "dot", "dot_blocks",
            "dot_digits", "dot_expanded", "dot_grouped", "dot_integers", "dot_pairs", "dot_tiles",
-           "exchange", "nests", "operands", "transform", "unit_product"]
+           "exchange", "nests", "operands", "thread_nests", "transform", "unit_product"]

@@ -173,6 +173,10 @@ class Tuning:
                              "loads a cycle, one store")
     lane_across: float = _of(1.0, "what a store of elements that lie apart costs", "score",
                              "assumed: one such store outweighs one of neighbours")
+    lane_alone: int = _of(256, "terms that a thread folds alone where outputs are fewer than "
+                          "threads", "terms", "assumed: a warp folds eight a thread of them", 1)
+    thread_terms: int = _of(8, "terms of a fold that a thread has at least where several share one",
+                            "terms", "derived: two steps of four loads on their way", 1)
     lane_vectors: int = _of(4, "columns of a product beyond so many vectors are no reason to take "
                             "their axis", "vectors", "derived: the columns of the usual register "
                             "tiles", 1)

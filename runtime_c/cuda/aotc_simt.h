@@ -35,27 +35,36 @@ AOTC_DEVICE float aotc_fmin(float a, float b)
     return a < b || a != a ? a : b;
 }
 
-/* The fold of all lanes of a warp, in each of them. */
-AOTC_DEVICE float aotc_warp_sum(float x)
-{
-    for (int d = 16; d > 0; d /= 2)
-        x += aotc_shfl_xor(x, d);
-    return x;
-}
+/* aotc_warp_FOLD(x): the fold of x over all lanes of a warp, in each of them.  Sums and products of
+   integers wrap around; narrower ones are folded as int32_t. */
+#define AOTC_WARP_FOLD(fold, type, join)        \
+    AOTC_DEVICE type aotc_warp_##fold(type x)   \
+    {                                           \
+        for (int d = 16; d > 0; d /= 2) {       \
+            const type y = aotc_shfl_xor(x, d); \
+            x = join;                           \
+        }                                       \
+        return x;                               \
+    }
 
-AOTC_DEVICE float aotc_warp_max(float x)
-{
-    for (int d = 16; d > 0; d /= 2)
-        x = aotc_fmax(x, aotc_shfl_xor(x, d));
-    return x;
-}
+#define AOTC_WARP_INTEGERS(type, wide)                          \
+    AOTC_WARP_FOLD(sum, type, (type)((wide)x + (wide)y))        \
+    AOTC_WARP_FOLD(prod, type, (type)((wide)x * (wide)y))       \
+    AOTC_WARP_FOLD(max, type, x > y ? x : y)                    \
+    AOTC_WARP_FOLD(min, type, x < y ? x : y)
 
-AOTC_DEVICE float aotc_warp_min(float x)
-{
-    for (int d = 16; d > 0; d /= 2)
-        x = aotc_fmin(x, aotc_shfl_xor(x, d));
-    return x;
-}
+AOTC_WARP_FOLD(sum, float, x + y)
+AOTC_WARP_FOLD(prod, float, x * y)
+AOTC_WARP_FOLD(max, float, aotc_fmax(x, y))
+AOTC_WARP_FOLD(min, float, aotc_fmin(x, y))
+AOTC_WARP_FOLD(sum, double, x + y)
+AOTC_WARP_FOLD(prod, double, x * y)
+AOTC_WARP_FOLD(max, double, aotc_dmax(x, y))
+AOTC_WARP_FOLD(min, double, aotc_dmin(x, y))
+AOTC_WARP_INTEGERS(int32_t, uint32_t)
+AOTC_WARP_INTEGERS(int64_t, uint64_t)
+AOTC_WARP_INTEGERS(uint32_t, uint32_t)
+AOTC_WARP_INTEGERS(uint64_t, uint64_t)
 
 /* Report a broken rule by its number, from 1 on; the first launch that breaks one is told of. */
 AOTC_DEVICE void aotc_fault(int32_t *fault, int32_t rule)

@@ -70,11 +70,10 @@ def folded(fold, shape=(24, 5, 9), keep=(1,)):
     return p.done("s")
 
 
-@pytest.mark.parametrize("fold", ["sum", "max", "min"])
+@pytest.mark.parametrize("fold", ["sum", "prod", "max", "min"])
 def test_folds_in_parts_are_the_same(fold):
     check(folded(fold), 6)
     check(folded(fold, keep=()), 24)
-    assert candidates(folded("prod")) == ()
 
 
 def test_what_cannot_be_cut_is_refused_with_the_choices():
@@ -114,7 +113,7 @@ def test_work_items_of_one_tile_take_whole_waves():
 
 def test_folds_of_much_into_little_get_parts():
     assert parts_of(folded("sum", (8192, 4, 1024), ()))["s"] > 100  # one block for all of it
-    assert parts_of(folded("max", (8192, 4096), (1,)))["s"] >= 2  # columns: few blocks
+    assert parts_of(folded("max", (8192, 64), (1,)))["s"] >= 2  # columns: few blocks
     assert parts_of(folded("sum", (8192, 4096), (0,))) == {}  # rows: a block for each
     assert parts_of(folded("sum", (64, 512), ())) == {}  # over in no time
     assert parts_of(folded("sum", (8192, 4, 1024), ()), CPU) == {}

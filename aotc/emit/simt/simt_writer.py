@@ -12,6 +12,7 @@ from aotc.emit.c.scalars import Names, Scalars
 from aotc.emit.text.cexpr import ATOM, c_index, c_int
 from aotc.emit.text.env import Env
 from aotc.ir.contents import names_in
+from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Binary, Const, Var, maximum
 from aotc.ir.kernel.plan_stages import points
 from aotc.ir.program import FOLD_STEP
@@ -19,7 +20,6 @@ from aotc.ir.simplify import simplify
 from aotc.ir.statements import Barrier, First, Range, Spread, Start, Stmt, Total
 
 WARP = 32
-_WARP_FOLD = {"sum": "aotc_warp_sum", "max": "aotc_warp_max", "min": "aotc_warp_min"}
 
 
 class BlockWriter(ScalarWriter):
@@ -53,7 +53,7 @@ class BlockWriter(ScalarWriter):
         return "int32_t" if var.name in self.small else super().ctype(var)
 
     def total(self, s: Total) -> list[str]:
-        return [f"{s.var.name} = {_WARP_FOLD[s.fold]}({s.var.name});"]
+        return [f"{s.var.name} = aotc_warp_{s.fold}({s.var.name});"]
 
     def barrier(self, s: Barrier) -> list[str]:
         return ["aotc_syncthreads();"]
@@ -67,15 +67,16 @@ class BlockWriter(ScalarWriter):
         (first,) = after
         assert isinstance(first, First), s
         names, warps, acc = self.names, s.size // WARP, fold.var.name
+        c = DTYPES[fold.var.dtype].c
         ranges = s.ranges
         before, rows, kind, extents = flat_count(ranges, names)
         row, parts, part = names.fresh("row"), names.fresh("parts"), names.fresh("part")
         folded, inner = self.body(share), self.body(first.body)
-        x = Var("x", "f32")
+        x = Var("x", fold.var.dtype)
         step = Scalars({**self.env, "vars": {**self.env["vars"], x: f"{parts}[{part}]"}}, names)
         update = step.text(Binary(FOLD_STEP[fold.fold], fold.var, x))
         return Block([
-            f"const aotc_shared<float> {parts} = aotc_slice<float>(shared, {self.base}, "
+            f"const aotc_shared<{c}> {parts} = aotc_slice<{c}>(shared, {self.base}, "
             f"{self.threads // WARP});",
             *before, f"const {kind} {row} = threadIdx.x / {s.size};",
             *self.start(start), f"if ({row} < {rows}) {{",

@@ -21,16 +21,18 @@ from typing import Any
 
 from aotc.errors import ScheduleError
 from aotc.ir.category import Factors, dot_dtypes, factor_pairs
+from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const, Expr, Load, axes_of, loads, substitute
 from aotc.ir.program import Buffer, Compute, Program, Step, free_name, make_const, update
+from aotc.ir.simplify import simplify
 
 RULE = "split_k"
-FOLDS = ("sum", "max", "min")  # of parts as of single terms
+FOLDS = ("sum", "prod", "max", "min")  # of parts as of single terms
 
 
 @dataclass(frozen=True)
 class LongSum:
-    """A fold of f32 that can be cut: the factors of a product (None: it is none) and the axis, the
+    """A fold that can be cut: the factors of a product (None: it is none) and the axis, the
     longest that it runs over, of constant extent ``terms``."""
 
     factors: Factors | None
@@ -40,8 +42,8 @@ class LongSum:
 
 def match_sum(program: Program, c: Compute) -> LongSum | None:
     """The LongSum of a compute, or None."""
-    if len(c.outs) != 1 or c.body.dtype != "f32" or dot_dtypes(c.body) is not None or (
-            c.acc not in ("", "f32") or c.fold not in FOLDS):
+    if len(c.outs) != 1 or DTYPES[c.body.dtype].size < 4 or c.fold not in FOLDS or (
+            c.acc not in ("", c.body.dtype)):
         return None
     sums = [(r.extent.value, r) for r in c.raxes if isinstance(r.extent, Const)]
     if not sums or len(sums) != len(c.raxes):
@@ -49,20 +51,21 @@ def match_sum(program: Program, c: Compute) -> LongSum | None:
     terms, axis = max(sums, key=lambda x: x[0])
     if terms < 2 or not all(_can_cut(program, n, axis) for n in loads(c.body)):
         return None
-    pairs = factor_pairs(c.axes, c.raxes, c.fold, c.body)
+    narrow = dot_dtypes(c.body) is not None
+    pairs = () if narrow else factor_pairs(c.axes, c.raxes, c.fold, c.body)
     const = [all(n.buffer in program.consts for n in loads(f.b)) for f in pairs]
     return LongSum(pairs[max(range(len(pairs)), key=const.__getitem__)] if pairs else None, axis,
                    terms)
 
 
 def _can_cut(program: Program, load: Load, axis: Axis) -> bool:
-    """True if a load stays one when the axis is cut: of a constant, whose dimension is cut too."""
+    """True if a load stays one when the axis is cut: of a constant, whose dimension is cut too
+    where the axis alone indexes it."""
     array = program.consts.get(load.buffer)
-    if array is None or not any(axis in axes_of(i) for i in load.index):
+    if array is None or axis not in load.index:
         return True
     at = [d for d, i in enumerate(load.index) if axis in axes_of(i)]
-    return len(at) == 1 and load.index[at[0]] == axis and (
-        axis.extent == Const(array.shape[at[0]]))
+    return len(at) == 1 and axis.extent == Const(array.shape[at[0]])
 
 
 def candidates(program: Program) -> tuple[str, ...]:
@@ -77,7 +80,7 @@ def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> lis
     m = match_sum(program, c) if isinstance(c, Compute) and c.out == name else None
     if m is None:
         legal = ", ".join(candidates(program)) or "no compute of this program"
-        return [f"{where}: no sum, maximum or minimum in f32 of constant length; choose from "
+        return [f"{where}: no sum, product, maximum or minimum of constant length; choose from "
                 f"{legal}"]
     parts = parameters.get("parts")
     legal_parts = [n for n in range(2, m.terms + 1) if m.terms % n == 0]
@@ -100,7 +103,7 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
     s = _free_axis(c, "part", parts)
     k = Axis(m.axis.name, Const(each))
     program, body = _cut_constants(program, c.body, m.axis, s, k)
-    body = substitute(body, {m.axis: s * each + k})
+    body = simplify(substitute(body, {m.axis: s * each + k}))
     made = free_name(program.buffers, f"{name}_parts")
     raxes = tuple(k if r == m.axis else r for r in c.raxes)
     shape = (Const(parts), *program.buffers[name].shape)

@@ -21,13 +21,13 @@ from aotc.sched.check.slice_faults import slice_faults
 from aotc.sched.memory.scratch import elements
 from aotc.sched.model.boxes import Box, Places, Tile, starts_at_multiple, tile_anchor
 from aotc.sched.model.digit_stage import digit_axes, loop_box, loop_stage
+from aotc.sched.model.lane_nests import FOLDED, lane_nest, lanes_fold
 from aotc.sched.model.slide import step_boxes
 from aotc.sched.model.stages import (
     Stage,
     find_call,
     find_factors,
     group_stages,
-    lane_nest,
     stage_category,
     target_memo,
 )
@@ -186,7 +186,9 @@ def _stage(program: Program, schedule: Schedule, target: Target, g: Group, s: St
     kind = stage_category(s)
     legal = [u.name for u in target.ukernels if u.category in (kind, "loops")
              or kind in ("move", "reduction", "window") and u.category == "map"
-             and s.fold == "none" or kind == "contraction" and u.category == "window"]
+             and s.fold == "none" or kind == "contraction" and u.category == "window"
+             or kind == "dot" and isinstance(u, NestRow) and u.scalar
+             and u.category == "reduction"]
     transform = find_transform(program, s)
     legal += [] if transform is None else [u.name for u in target.rows("transform")]
     choice = g.choice(s.name)
@@ -233,10 +235,13 @@ def _nest(s: Stage, choice: StageChoice, row: NestRow, where: str) -> list[str]:
     names = [a.name for a in s.axes + s.raxes]
     if choice.lanes not in names:
         return [f"{where}: lanes {choice.lanes or None!r}; choose from {', '.join(names)}"]
+    if not row.scalar and s.fold not in ("none", *FOLDED):
+        return [f"{where}: {name} folds sum, max or min; use loops"]
     if not lane_nest((row,), s):
         return [f"{where}: {name} computes in f32 and stores {', '.join(row.stored)}; use loops"]
-    if s.fold not in ("none", "sum", "max", "min"):
-        return [f"{where}: {name} folds sum, max or min; use loops"]
+    if choice.lanes not in {a.name for a in s.axes} and not lanes_fold((row,), s):
+        return [f"{where}: {name} has no lanes along {choice.lanes}, which it folds into several "
+                f"numbers or halves; choose from {', '.join(a.name for a in s.axes) or 'loops'}"]
     blocks = [a.name for a in s.axes if a.name != choice.lanes]
     if row.exchanges and not choice.block:
         return [f"{where}: {name} needs block, the axis whose neighbours it writes; choose from "

@@ -26,12 +26,12 @@ from aotc.sched.cost.accesses import converted
 from aotc.sched.cost.lane_score import lane_score
 from aotc.sched.cost.product_rows import exact_dtypes, pick_row
 from aotc.sched.cost.row_cost import row_waste
+from aotc.sched.model.lane_nests import FOLDED, lane_nest, lanes_fold, nest_kind
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
 from aotc.sched.model.stages import (
     Output,
     Stage,
     contraction_factors,
-    lane_nest,
     stage_category,
 )
 from aotc.sched.rows.exchange import exchange_choice
@@ -39,7 +39,7 @@ from aotc.sched.rows.panels import panel_layout
 from aotc.sched.rows.settled_choices import Settled, Wanted
 from aotc.sched.rows.winograd_stages import transform_inputs
 from aotc.target.base import Target
-from aotc.target.kernel_rows import ProductRow
+from aotc.target.kernel_rows import NestRow, ProductRow
 
 PLAIN = StageChoice("loops")
 
@@ -180,18 +180,40 @@ def _lane_axis(c: Settled, s: Stage) -> Axis | None:
         return c.lanes[s.name]
     f = contraction_factors(c.program, s)
     if f is not None and dot_dtypes(s.body) is not None:
-        return f.lane
-    if f is not None:
+        if not _as_nest(c, s):
+            return f.lane
+    elif f is not None:
         return _nest_lane(c, s, f) or max(f.n, key=lambda a: (
             min(estimate(a.extent), c.target.tuning.lane_vectors * c.target.lanes),
             s.axes.index(a)))
-    candidates = list(s.axes) + [r for r in s.raxes if s.fold in ("sum", "max", "min")]
-    best, best_score = None, 0.0
-    for a in reversed(candidates):  # ties go to the innermost axis
-        score = lane_score(c, s, a, [n for n in s.loads() if not _relayoutable(c, n, a)])
-        if score > best_score:
-            best, best_score = a, score
-    return best
+    folded = s.fold in FOLDED or lanes_fold(c.target.rows(nest_kind(s)), s)
+    candidates = list(s.axes) + [r for r in s.raxes if folded]
+    scores = {a: lane_score(c, s, a, [n for n in s.loads() if not _relayoutable(c, n, a)])
+              for a in reversed(candidates)}  # ties go to the innermost axis
+    worth = [a for a in scores if scores[a] > 0]
+    together = [a for a in worth if a in s.raxes] if _folds_alone(c, s) else []
+    # of threads that fold alone some lie side by side, whatever they read
+    last = s.axes[-1] if s.axes and s.fold != "none" and _is_scalar(c, s) else None
+    return max(together or worth, key=scores.__getitem__, default=last)
+
+
+def _folds_alone(c: Settled, s: Stage) -> bool:
+    """True for a fold of many terms whose outputs are fewer than the threads of all workers: one
+    thread for each would leave most of them idle."""
+    machine = c.target.machine
+    return estimate_volume(a.extent for a in s.axes) < machine.workers * machine.threads and (
+        estimate_volume(r.extent for r in s.raxes) > machine.tuning.lane_alone)
+
+
+def _as_nest(c: Settled, s: Stage) -> bool:
+    """True for a product of narrow numbers that threads compute as any other fold, where the target
+    has no row for it."""
+    return not c.target.rows("dot") and _is_scalar(c, s)
+
+
+def _is_scalar(c: Settled, s: Stage) -> bool:
+    """True where lanes are threads, which compute whatever scalars do."""
+    return any(isinstance(u, NestRow) and u.scalar for u in c.target.rows(nest_kind(s)))
 
 
 def _nest_lane(c: Settled, s: Stage, f: Factors) -> Axis | None:
@@ -240,11 +262,10 @@ def _plain_choice(c: Settled, s: Stage) -> StageChoice:
             choice = _contraction_choice(c, f, lane)
             alone = single_row_choice(c, s, f) if choice.b == "packed" else None
             return alone or choice
-        kind = "window"
-    if kind == "dot":
+    if kind == "dot" and not _as_nest(c, s):
         return dot_choice(c, s)
-    if not lane_nest(c.target.rows(kind), s) or lane is None or not isinstance(
-            s.fold, str) or s.fold == "prod":
+    kind = nest_kind(s)
+    if lane is None or not lane_nest(c.target.rows(kind), s):
         return PLAIN
     exchanged = exchange_choice(c, s) if kind == "move" else None
     if exchanged is not None:

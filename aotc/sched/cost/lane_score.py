@@ -26,7 +26,7 @@ def lane_score(c: Settled, s: Stage, axis: Axis, loads: Sequence[Load]) -> float
         return 0.0  # lanes share their loops: they would look at everything
     score = tuning.lane_base + min(n, tuning.lane_long) / (10 * tuning.lane_long)
     for load in loads:
-        if load.dtype not in ("f32", "f16", *SHORT):
+        if load.dtype not in ("f32", "f16", *SHORT) and not c.target.machine.threads:
             continue
         step = stride(c.offset(load), axis)
         moving = axis in {x for i in load.index for x in axes_of(i)}

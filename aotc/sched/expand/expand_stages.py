@@ -92,11 +92,11 @@ def _section(stage: Stage, expansion: Expansion, kernel: LoweredKernel, target: 
         apart = len(kernel.stages) > 1 and isinstance(stage, Contract) and bool(
             expansion.how(stage, "apart"))
         return Section(_title(stage, "lanes"), _EXPAND[type(stage)](stage, expansion), apart)
-    if isinstance(stage, Nest):
-        return Section(_title(stage, "columns"), shared_nest(stage, expansion, target.lanes))
-    assert isinstance(stage, Contract), stage  # its target has no rows of other kinds
     base = kernel.slab_bytes
     assert isinstance(base, int), base  # lowering makes no other scratch for blocks of threads
+    if isinstance(stage, Nest):
+        return Section(_title(stage, "columns"), shared_nest(stage, expansion, target.lanes, base))
+    assert isinstance(stage, Contract), stage  # its target has no rows of other kinds
     plain = with_single_values(stage, (*stage.outer, *stage.m, *stage.taps))
     block = BlockSteps(plain, target.product_row(stage.row), kernel.threads, base)
     sizes = {s.name: s.elements for s in kernel.scratch} | {

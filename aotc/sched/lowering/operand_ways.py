@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from aotc.errors import ScheduleError
 from aotc.ir.access import stride
 from aotc.ir.category import zero_filled
+from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Axis, Const, Expr, Load, walk
 from aotc.ir.kernel.plan_stages import Contract, Nest, points
 from aotc.ir.simplify import are_equal, simplify
+from aotc.sched.model.lane_nests import picks_element
 from aotc.target.kernel_rows import ProductRow
 
 # the choices of both operands
@@ -82,14 +84,25 @@ def fetch_faults(c: Contract, scratch: Collection[str], lined: Collection[str]) 
     return faults
 
 
+def may_team(nest: Nest) -> bool:
+    """True for a fold that several threads can make together, or several times a warp's: one of
+    which parts join as terms do, or that picks an element."""
+    if not nest.vector or not nest.reduce:
+        return False
+    if not isinstance(nest.fold, str):
+        return picks_element(nest.fold, [r.axis for r in nest.reduce])
+    return nest.fold != "none" and nest.acc[0].dtype not in HALVES
+
+
 def most_together(nest: Nest, threads: int, lanes: int) -> int:
-    """How many times ``lanes`` threads, of so many, may fold a row of a Nest together."""
+    """How many threads, or times ``lanes`` threads where those lie along it, may fold a row of a
+    Nest together, of so many."""
     rows = points(nest.ranges)
-    return max(1, threads // (lanes * rows)) if rows else 1
+    return max(1, threads // ((lanes if nest.folds_lanes else 1) * rows)) if rows else 1
 
 
 def check_team(nest: Nest, team: int, threads: int, lanes: int) -> None:
-    """ScheduleError where so many times ``lanes`` threads cannot fold a row of a Nest together."""
+    """ScheduleError where a team of so many cannot fold a row of a Nest together."""
     most = most_together(nest, threads, lanes)
     if team & team - 1 or team > most:
         raise ScheduleError([f"{nest.row}: team {team}; choose a power of two, at most {most} "
@@ -152,5 +165,5 @@ def _wide(c: Contract, which: str, lined: Collection[str]) -> bool:
     return all(are_equal(simplify(e % WIDE), Const(0)) for e in counted)
 
 
-__all__ = ["Way", "check_team", "fetch_faults", "most_together", "other_axis", "own_axis",
-           "runs_inside", "steps_between", "ways_left"]
+__all__ = ["Way", "check_team", "fetch_faults", "may_team", "most_together", "other_axis",
+           "own_axis", "runs_inside", "steps_between", "ways_left"]

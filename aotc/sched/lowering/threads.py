@@ -14,13 +14,19 @@ from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Binary, Expr, Load, substitute, walk
 from aotc.ir.kernel.plan_kernels import LoweredKernel, Scratch
-from aotc.ir.kernel.plan_stages import Contract, Nest
+from aotc.ir.kernel.plan_stages import Contract, Nest, points
 from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.plan import Place, Plan
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
 from aotc.sched.expand.expansion import chosen
-from aotc.sched.lowering.operand_ways import WAY_CHOICES, check_team, fetch_faults, ways_left
+from aotc.sched.lowering.operand_ways import (
+    WAY_CHOICES,
+    check_team,
+    fetch_faults,
+    may_team,
+    ways_left,
+)
 from aotc.target.base import Target
 
 _ANYWHERE = 1 << 62
@@ -69,16 +75,16 @@ def shared_by_threads(kernel: LoweredKernel, target: Target,
 
 
 def _team(nest: Nest, kernel: LoweredKernel, target: Target) -> int:
-    """How many times the target's lanes threads fold a row of a Nest together.  ScheduleError where
-    they cannot."""
-    if nest.folds_lanes:
+    """How many threads, or times the target's lanes threads where those lie along it, fold a row of
+    a Nest together.  ScheduleError where they cannot."""
+    if may_team(nest):
         team: int = chosen(nest, "team", f"kernel {kernel.about.title}")
         check_team(nest, team, kernel.threads, target.lanes)
         return team
     parts = [s for s in kernel.stages if isinstance(s, Nest) and s.puts[:1] == nest.puts[:1]]
-    if (nest.writing.team or 1) != 1 and not any(s.folds_lanes for s in parts):
-        raise ScheduleError([f"{nest.row}: team {nest.writing.team}; a fold without lanes "
-                             "along it has a thread for each row, remove team"])
+    if (nest.writing.team or 1) != 1 and not any(map(may_team, parts)):
+        raise ScheduleError([f"{nest.row}: team {nest.writing.team}; one thread makes a point of "
+                             "a nest without a sum, product, minimum or maximum: remove team"])
     return 1
 
 
@@ -126,7 +132,11 @@ def _staged_bytes(stage: PlanStage, target: Target, threads: int) -> int:
     """Bytes behind its scratch in which the threads of a work item keep parts of one stage: the
     partial sums of a team, a product's next steps and where its rows start, for every tap."""
     if isinstance(stage, Nest):
-        return 4 * (threads // target.lanes) if stage.team > 1 else 0
+        if stage.team == 1:
+            return 0
+        parts = threads // target.lanes if stage.folds_lanes else stage.team * (
+            points(stage.ranges) or 1)
+        return sum(DTYPES[v.dtype].size for v in stage.acc) * parts
     row = target.product_row(stage.row)
     assert isinstance(stage, Contract) and row.shared is not None, stage.row
     if row.staging is None:

@@ -27,12 +27,10 @@ from aotc.ir.expr import (
     substitute,
 )
 from aotc.ir.indices.remap import invert_map
-from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.program import Compute, Fold, Program, Whole
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import are_equal, simplify
 from aotc.target.base import Target
-from aotc.target.kernel_rows import KernelRow, NestRow
 
 Uses = dict[tuple[str, str], Shape | None]  # (map, buffer) -> the one index that it reads it at
 
@@ -490,10 +488,3 @@ def find_factors(stage: Stage, lanes: str | None) -> Factors | None:
     """The same of any stage; None if there is none."""
     pairs = factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body)
     return next((f for f in pairs if any(a.name == lanes for a in f.n)), None)
-
-
-def lane_nest(rows: Sequence[KernelRow], s: Stage) -> bool:
-    """True if lanes can compute and store what the stage does, and the category's rows say so."""
-    stored = {t for u in rows if isinstance(u, NestRow) for t in u.stored}
-    return (s.fold == "none" or s.body.dtype == "f32") and all(
-        o.value.dtype in stored and is_lane_value(o.value) for o in s.outputs)

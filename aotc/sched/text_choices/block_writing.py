@@ -17,6 +17,7 @@ from aotc.sched.cost.block_cost import (
 )
 from aotc.sched.lowering.operand_ways import (
     Way,
+    may_team,
     most_together,
     own_axis,
     runs_inside,
@@ -48,9 +49,9 @@ def shared_product(c: Contract, kernel: LoweredKernel, target: Target,
 
 
 def shared_fold(nests: Sequence[Nest], threads: int, target: Target) -> dict[str, int]:
-    """How many times the target's lanes threads fold a row together, in all Nests of one stage that
-    have lanes along their reduced axis; nothing where none has."""
-    folds = [n for n in nests if n.folds_lanes]
+    """How many threads, or times the target's lanes threads, fold a row together, in all Nests of
+    one stage; nothing where they fold nothing."""
+    folds = [n for n in nests if may_team(n)]
     if not folds:
         return {}
     most = min(most_together(n, threads, target.lanes) for n in folds)
@@ -60,9 +61,11 @@ def shared_fold(nests: Sequence[Nest], threads: int, target: Target) -> dict[str
 
 
 def team_cost(nest: Nest, threads: int, target: Target, team: int) -> float:
-    """Seconds of folding the rows of a Nest, each by ``team`` times the target's lanes threads."""
+    """Seconds of folding the rows of a Nest, each by a team of threads, or of warps where the
+    target's lanes lie along it."""
     rows, length = points(nest.ranges), points(nest.reduce)
-    return fold_cost(rows or 1, ENDLESS if length is None else length, threads, target.lanes, team,
+    each = target.lanes if nest.folds_lanes else 1
+    return fold_cost(rows or 1, ENDLESS if length is None else length, threads, each, team,
                      target.tuning)
 
 
