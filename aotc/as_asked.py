@@ -19,7 +19,7 @@ from aotc.sched.dynamic.given import with_variants
 from aotc.sched.model.typical_calls import observed_calls, read_samples
 from aotc.sched.precision.budget import Narrowed, choose_within
 from aotc.sched.precision.levels import LEVELS, Levels
-from aotc.sched.shape_variants import combined
+from aotc.sched.shape_variants import combine_ranges
 from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target.base import Target
 
@@ -118,7 +118,7 @@ def _unwritten(program: Program, target: Target, o: Options, dims: Sequence[DimR
     if given is None:
         assert not isinstance(o.variants, str), o.variants  # check_choices knows the only text
         ranges = {names.get(n, n): found for n, found in (o.variants or {}).items()}
-        given = combined(ranges)
+        given = combine_ranges(ranges)
     return with_variants(program, target, given, one), None
 
 

@@ -58,9 +58,9 @@ from aotc.sched.dynamic.choose import Ranges
 from aotc.sched.limit.arena import LargeArena
 from aotc.sched.lowering.threads import barrier_faults
 from aotc.sched.precision.budget import Narrowed
-from aotc.sched.precision.levels import levels_of, rounds
+from aotc.sched.precision.levels import has_rounding, levels_of
 from aotc.sched.refused import Apart, refused_computes
-from aotc.sched.rows.useful_targets import multiplies, multiplies_bytes, reads_groups, serving
+from aotc.sched.rows.useful_targets import multiplies, multiplies_bytes, pick_targets, reads_groups
 from aotc.sched.shape_variants import Part, boxes, parts
 from aotc.sched.shared_plans import share_plans
 from aotc.stage_names import STAGE_NAMES
@@ -106,7 +106,7 @@ class Work:
     def as_rounded(self) -> Program:
         """The Program that rounds operands of products, and what is stored, as the Schedule's."""
         base = self.schedule.base
-        return apply_schedule_rewrites(self.program, base) if rounds(base) else self.program
+        return apply_schedule_rewrites(self.program, base) if has_rounding(base) else self.program
 
     @property
     def plan(self) -> Plan:
@@ -203,7 +203,7 @@ def _inline(work: Work) -> Work:
     program = with_float_weights(program, work.options)
     if program.halves and work.target.halves:
         program = apply_in_bodies(keep_halves, program)
-    variants = serving(work.variants, program, asked_precision(work.options))
+    variants = pick_targets(work.variants, program, asked_precision(work.options))
     return replace(work, program=program, variants=variants,
                    target=variants[0] if variants else work.target)
 

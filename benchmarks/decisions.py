@@ -28,7 +28,7 @@ from aotc.sched.candidates.partition import Partition
 from aotc.sched.choose.connect import register_groups
 from aotc.sched.decide import decide
 from aotc.sched.judge.judge import Judge
-from aotc.sched.model.tilegraph import merged
+from aotc.sched.model.tilegraph import merge_groups
 from aotc.tuner.measure.executor import LocalExecutor
 from aotc.tuner.search.learned_cost import rank_correlation
 from aotc.tuner.space.sites import piece
@@ -74,7 +74,7 @@ def decisions(name, program, target, count, rng):
 
 def _decision(name, program, target, judge, a, b):
     """The Decision of two groups; None if they cannot be one kernel."""
-    one = judge.verdict(merged(program, a, b, target.machine.homes[0].name))
+    one = judge.verdict(merge_groups(program, a, b, target.machine.homes[0].name))
     if not one.legal:
         return None
     parts = [judge.verdict(a).seconds, judge.verdict(b).seconds]
@@ -82,7 +82,8 @@ def _decision(name, program, target, judge, a, b):
     given = {x: judge.layouts.get(x, Layout(())) for x in (*part.inputs, *part.outputs)
              if part.buffers[x].role == "temp"}
     candidates = []
-    for groups in ((a, b), (judge.finished(merged(program, a, b, target.machine.homes[0].name)),)):
+    for groups in ((a, b),
+                   (judge.finished(merge_groups(program, a, b, target.machine.homes[0].name)),)):
         try:
             s = decide(part, target, groups=groups, layouts=given)
         except AotcError:

@@ -23,14 +23,14 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import run_pipeline
 from aotc.samples import measuring_feeds
 from aotc.sched.candidates.choose_rewrites import choose_rewrites
-from aotc.sched.precision.levels import LEVELS, Level, everywhere, levels_of
+from aotc.sched.precision.levels import LEVELS, Level, levels_of, uniform_levels
 from aotc.tools.exact import exact_outputs, exact_program
 from benchmarks import models
 
 
 def chosen(work, level, winograd="auto"):
     """The rewrites that a model gets at a level."""
-    own = everywhere(work.program, level) if level.rows else None
+    own = uniform_levels(work.program, level) if level.rows else None
     rewrites, _ = choose_rewrites(work.program, work.target, winograd, True, {}, True,
                                   level.precision, own)
     return rewrites

@@ -12,8 +12,8 @@ from aotc.errors import ScheduleError
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule, When, code_of
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.model.stages import find_call, touched
-from aotc.sched.shape_variants import Part, hulls, within_once
+from aotc.sched.model.stages import find_call, touched_buffers
+from aotc.sched.shape_variants import Part, hulls, restrict_once
 from aotc.target.base import Target
 
 Member = tuple[int, int]  # number of a part, number of a group of it
@@ -50,7 +50,7 @@ def common_groups(program: Program, parts: Sequence[Part], target: Target) -> li
 def _meaning(whole: Program, schedule: Schedule, group: Group) -> object:
     """What a group computes of a rewritten Program and every decision of it."""
     return (code_of(group), tuple(whole.producer[c] for c in group.computes), tuple(
-        (whole.buffers[b], str(schedule.layouts.get(b))) for b in touched(whole, group)))
+        (whole.buffers[b], str(schedule.layouts.get(b))) for b in touched_buffers(whole, group)))
 
 
 def _for_all_calls(program: Program, parts: Sequence[Part],
@@ -61,7 +61,7 @@ def _for_all_calls(program: Program, parts: Sequence[Part],
                           for i, _ in members]
     box = hulls([0] * len(members), ranges)[0]
     try:
-        inside = apply_rewrites(within_once(program, box), schedule.rewrites)
+        inside = apply_rewrites(restrict_once(program, box), schedule.rewrites)
     except ScheduleError:
         return []
     return [CommonGroup(inside, schedule, parts[first].schedule.groups[at], tuple(members))]

@@ -15,7 +15,7 @@ from aotc.sched.choose.tile import choose_threads, choose_tiles
 from aotc.sched.decide import decide, decide_regions
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import group_stages
-from aotc.sched.shape_variants import boxes, parts, within_once
+from aotc.sched.shape_variants import boxes, parts, restrict_once
 from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target.base import Target
 
@@ -80,7 +80,7 @@ def _with_variants_completed(program: Program, schedule: Schedule, target: Targe
         return schedule  # check_schedule lists why
     made = tuple(replace(v, schedule=_kernels_completed(p.program, p.schedule, target)
                          if p.schedule.groups else decide(
-                             within_once(program, box), target, written=False,
+                             restrict_once(program, box), target, written=False,
                              winograd=p.schedule.rewrites or "off",
                              precision=p.schedule.precision))
                  for v, p, box in zip(schedule.variants, found, boxes(program, schedule)))

@@ -16,7 +16,7 @@ from aotc.json_text import freeze_json
 from aotc.passes.rewrites import RULES, apply_rewrites
 from aotc.sched.check.check_schedule import check_schedule
 from aotc.sched.memory.allocate import allocate
-from aotc.sched.model.tilegraph import ordered
+from aotc.sched.model.tilegraph import order_groups
 from aotc.target.base import Target
 
 LOCAL = ("winograd", "unfold")  # rules that change one convolution and nothing around it
@@ -35,10 +35,10 @@ class Traced:
 def owners(program: Program, rewrites: Iterable[Rewrite]) -> dict[str, str]:
     """{compute after rewriting: the compute before it that it belongs to}.  What is made of an
     input belongs to the first that reads it."""
-    return traced(program, tuple(rewrites)).owner
+    return trace_rewrites(program, tuple(rewrites)).owner
 
 
-def traced(program: Program, rewrites: Sequence[Rewrite]) -> Traced:
+def trace_rewrites(program: Program, rewrites: Sequence[Rewrite]) -> Traced:
     """What rewrites do to a Program, found once: forms take the weights' arithmetic."""
     known: dict[str, Traced] = program.known("traced")
     key = str(rewrites)
@@ -65,8 +65,8 @@ def _traced(program: Program, rewrites: Sequence[Rewrite]) -> Traced:
     return Traced(owner, tuple(out), steps)
 
 
-def mixed(program: Program, target: Target, schedules: Sequence[Schedule],
-          seconds: Sequence[Sequence[float]], better: float = 1.0) -> Schedule | None:
+def mix_schedules(program: Program, target: Target, schedules: Sequence[Schedule],
+                  seconds: Sequence[Sequence[float]], better: float = 1.0) -> Schedule | None:
     """The Schedule with the fastest of ``schedules`` for every component; the first where none
     takes less than ``better`` of its time.  program: before rewrites; seconds: per group of each.
     None if what comes out is not legal."""
@@ -86,7 +86,7 @@ def _joined(program: Program, target: Target, schedules: Sequence[Schedule],
     groups: list[Group] = []
     layouts: dict[str, LayoutJson] = {}
     for i, s in enumerate(schedules):
-        found = traced(program, s.rewrites)
+        found = trace_rewrites(program, s.rewrites)
         rewrites += [r for r, changed in found.changed if best[components[changed[0]]] == i]
         mine = {c for c, o in found.owner.items() if best[components[o]] == i}
         groups += [replace(g, name=f"s{i}_{g.name}") for g in s.groups if g.computes[0] in mine]
@@ -95,7 +95,7 @@ def _joined(program: Program, target: Target, schedules: Sequence[Schedule],
     try:
         after = apply_rewrites(program, tuple(rewrites))
         named = tuple(replace(g, name=f"g{i:03d}")
-                      for i, g in enumerate(ordered(after, groups)))
+                      for i, g in enumerate(order_groups(after, groups)))
         schedule = replace(schedules[0], groups=named, layouts=layouts, buffers={},
                            rewrites=tuple(rewrites))
         schedule = replace(schedule, buffers=allocate(after, schedule))
@@ -130,7 +130,7 @@ def _components(program: Program, schedules: Sequence[Schedule]) -> dict[str, st
     differ = {b for s in schedules for b in s.layouts
               if len({freeze_json(t.layouts.get(b)) for t in schedules}) > 1}
     for s in schedules:
-        found = traced(program, s.rewrites)
+        found = trace_rewrites(program, s.rewrites)
         for g in s.groups:
             tie([found.owner[c] for c in g.computes])
         near: dict[str, list[str]] = {}
@@ -144,4 +144,4 @@ def _components(program: Program, schedules: Sequence[Schedule]) -> dict[str, st
     return {c: find(c) for c in root}
 
 
-__all__ = ["LOCAL", "Traced", "mixed", "owners", "traced"]
+__all__ = ["LOCAL", "Traced", "mix_schedules", "owners", "trace_rewrites"]

@@ -15,7 +15,7 @@ Visit = Callable[[Expr], Expr]
 SMALL = 4096  # bytes of constants that are kept as they are
 
 
-def within(program: Program, box: Box) -> Program:
+def restrict_to_box(program: Program, box: Box) -> Program:
     """The Program of calls whose symbols lie in ``box``, ranges inside the symbols' own: it has
     those ranges (decisions count with the middle of them), and a number instead of a symbol that
     the box leaves one only; steps whose results nothing reads then are gone.  Names are the same.
@@ -39,7 +39,7 @@ def within(program: Program, box: Box) -> Program:
     return update(_program(program, visit, syms))
 
 
-def with_usual(program: Program, usual: Mapping[str, int]) -> Program:
+def with_usual_extents(program: Program, usual: Mapping[str, int]) -> Program:
     """The Program whose decisions count with these values of its symbols."""
     syms = {s: replace(s, usual=usual[s.name]) for s in program.syms if s.name in usual}
     found: dict[Expr, Expr] = {}
@@ -97,11 +97,11 @@ def _compute(c: Compute, visit: Visit) -> Compute:
     return replace(c, axes=axes(c.axes), raxes=axes(c.raxes), fold=fold, body=visit(c.body))
 
 
-def outlined(consts: Mapping[str, Array]) -> dict[str, Array]:
+def outline_constants(consts: Mapping[str, Array]) -> dict[str, Array]:
     """Constants, zeros of their shape that take no memory instead of large ones of f32: what a
     Program says whose values nobody asks for."""
     return {b: np.broadcast_to(np.float32(0), a.shape)
             if a.dtype == np.float32 and a.nbytes > SMALL else a for b, a in consts.items()}
 
 
-__all__ = ["Box", "SMALL", "outlined", "with_usual", "within"]
+__all__ = ["Box", "SMALL", "outline_constants", "with_usual_extents", "restrict_to_box"]

@@ -12,7 +12,7 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule, When, show_when
 from aotc.passes.rewrites import apply_rewrites, forget_rewritten
-from aotc.sched.narrowed_program import within
+from aotc.sched.narrowed_program import restrict_to_box
 from aotc.target.base import Target
 
 ALPHA = 0.05  # how much size counts against performance: p * size ** -ALPHA (DietCode)
@@ -65,7 +65,7 @@ def parts(program: Program, schedule: Schedule) -> tuple[Part, ...]:
     for (when, why, own), key, box in zip(rows, keys, each):
         try:
             if key not in made:
-                made[key] = apply_rewrites(within_once(program, around[key]), own.rewrites)
+                made[key] = apply_rewrites(restrict_once(program, around[key]), own.rewrites)
             out.append(Part(when, why, made[key], own, {} if when else box))
         except ScheduleError as err:
             faults += [f"variant {show_when(when)}: {f}" if when else f for f in err.faults]
@@ -74,13 +74,13 @@ def parts(program: Program, schedule: Schedule) -> tuple[Part, ...]:
     return tuple(out)
 
 
-def within_once(program: Program, when: When) -> Program:
-    """``within``, the same object every time: what is found out about it is kept with it.  A
-    Program that is itself within the box is not kept with itself: such a ring would hold its
+def restrict_once(program: Program, when: When) -> Program:
+    """``restrict_to_box``, the same object every time: what is found out about it is kept with it.
+    A Program that is itself within the box is not kept with itself: such a ring would hold its
     weights until the collector of rings comes by."""
     known = program.known("within")
     key = tuple(sorted(when.items()))
-    made: Program = known.get(key) or within(program, when)
+    made: Program = known.get(key) or restrict_to_box(program, when)
     if made is not program:
         known[key] = made
     return made
@@ -98,11 +98,11 @@ def hulls(keys: Sequence[K], boxes: Sequence[When]) -> dict[K, When]:
 def boxes(program: Program, schedule: Schedule) -> tuple[When, ...]:
     """The extents that each part of a Schedule serves, in order; () if it has no variants."""
     whens = [v.when for v in schedule.variants]
-    found = served(program, whens)
+    found = served_extents(program, whens)
     return tuple(found[i] for i in range(len(whens) + 1)) if whens else ()
 
 
-def combined(ranges: Mapping[str, Sequence[Range]]) -> tuple[When, ...]:
+def combine_ranges(ranges: Mapping[str, Sequence[Range]]) -> tuple[When, ...]:
     """A box for each combination of the ranges of symbols, the last symbol's first."""
     chosen = product(*ranges.values()) if ranges else ()
     return tuple(dict(zip(ranges, box)) for box in chosen)
@@ -141,7 +141,7 @@ def when_faults(program: Program, schedule: Schedule) -> list[str]:
 
 def _unreachable(program: Program, whens: Sequence[When]) -> list[str]:
     """Variants that no call reaches behind those in front of them, and a base that none does."""
-    found = served(program, whens)
+    found = served_extents(program, whens)
     return [f"variants[{i}].when: {show_when(when)} holds no call that variants in front of it "
             "leave; remove it, or shrink theirs" for i, when in enumerate(whens)
             if i not in found] + ([] if len(whens) in found else [
@@ -149,7 +149,7 @@ def _unreachable(program: Program, whens: Sequence[When]) -> list[str]:
                 "that schedule"])
 
 
-def served(program: Program, whens: Sequence[When]) -> dict[int, When]:
+def served_extents(program: Program, whens: Sequence[When]) -> dict[int, When]:
     """The extents of the calls that each box of ``whens`` is the first to hold, and under their
     number those that none holds, as the least box around them; nothing where there are none."""
     syms = [s for s in program.syms if any(s.name in when for when in whens)]
@@ -183,5 +183,5 @@ def _hull(a: Range, b: Range) -> Range:
     return min(a[0], b[0]), None if a[1] is None or b[1] is None else max(a[1], b[1])
 
 
-__all__ = ["Decide", "Part", "boxes", "combined", "hulls", "parts", "served", "weight_layouts",
-           "when_faults", "within_once"]
+__all__ = ["Decide", "Part", "boxes", "combine_ranges", "hulls", "parts", "served_extents",
+           "weight_layouts", "when_faults", "restrict_once"]

@@ -10,7 +10,7 @@ from aotc.options import Dims, Options
 from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import Progress
 from aotc.sched.accelerator.clock import COMPUTE, Span, Timeline, timeline
-from aotc.sched.model.size import typical
+from aotc.sched.model.size import typical_extent
 from aotc.target.base import Machine, Memory
 
 WIDTH, LEFT, ROW, TOP, FULL = 1000, 90, 9, 40, 60
@@ -32,7 +32,7 @@ def show_timeline(model: Any, target: str, dims: Dims = None, out: str | Path | 
     if not machine.engines:
         raise UnsupportedError(f"timeline: {work.target.name} has no engines that copy; choose "
                                "--target dsa:stcp920")
-    found = timeline(plan, machine, {s.name: typical(s) for s in plan.syms})
+    found = timeline(plan, machine, {s.name: typical_extent(s) for s in plan.syms})
     if out is not None:
         Path(out).write_text(picture(found, machine, plan.name), encoding="utf-8")
     return "\n".join(lines(found, machine))

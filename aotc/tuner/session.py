@@ -24,21 +24,21 @@ from aotc.ir.schedule import Schedule
 from aotc.options import Options
 from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import Work, options_target, run_pipeline
-from aotc.sched.cost.group_cost import resident
+from aotc.sched.cost.group_cost import resident_buffers
 from aotc.sched.dynamic.small_calls import pick
-from aotc.sched.text_choices.choose_writing import choose_writing, only_said
+from aotc.sched.text_choices.choose_writing import choose_writing, keep_said
 from aotc.target import Target, runs_here
 from aotc.tuner.measure.executor import Executor, LocalExecutor, Result
 from aotc.tuner.measure.inside import ModelExecutor
 from aotc.tuner.measure.records import Record, Records
 from aotc.tuner.measure.whole_model import Checker
 from aotc.tuner.search.layout_stage import LayoutStage
-from aotc.tuner.search.learned_cost import Correction, Estimator, held_back
+from aotc.tuner.search.learned_cost import Correction, Estimator, correlate_held_back
 from aotc.tuner.search.site_search import SiteSearch
 from aotc.tuner.shape_ranges import measured_ranges
-from aotc.tuner.space.assemble import Choices, Tie, assembled
+from aotc.tuner.space.assemble import Choices, Tie, assemble_schedule
 from aotc.tuner.space.copies import Copies
-from aotc.tuner.space.seeds import seeded
+from aotc.tuner.space.seeds import seed_schedule
 from aotc.tuner.space.sites import Site, sites
 from aotc.tuner.space.trial import Candidate, Point
 
@@ -67,7 +67,7 @@ class Tuned:
     """What tuning found.  ``schedule``; ``untuned_ms``, ``tuned_ms``: of the whole model, measured
     in turns (equal if the untuned Schedule was kept); ``trials``; ``history``: (seconds, trials,
     predicted milliseconds of the model); ``changed``: names of the groups that changed;
-    ``correlation``: ``held_back`` of the records."""
+    ``correlation``: ``correlate_held_back`` of the records."""
 
     schedule: Schedule
     untuned_ms: float
@@ -94,7 +94,7 @@ def tune(source: Any, options: Options | None = None, budget: float = 120.0,
                                "out")
     start, say = clock(), progress or (lambda text: None)
     options = replace(options or Options(source), source=source, stop_after="schedule")
-    tunable(options_target(options))
+    require_tunable(options_target(options))
     say("compiling the untuned model")
     work = run_pipeline(options)
     return tune_work(work, budget, records, seed, threads, executor, checker, say, clock, start)
@@ -116,7 +116,7 @@ def _tuned(work: Work, budget: float, records: str | Path | None, seed: int, thr
            clock: Callable[[], float], start: float | None) -> Tuned:
     """``tune_work``, but what is left to the rules of writing is left out of the Schedule."""
     start, say = clock() if start is None else start, progress or (lambda text: None)
-    options, target, kept = work.options, tunable(work.target), Records(records)
+    options, target, kept = work.options, require_tunable(work.target), Records(records)
     if work.schedule.variants and work.found is None:
         raise UnsupportedError("tune: a schedule with variants; tune each of them for its own "
                                "range (--dim NAME=LO..HI) and put the schedules together")
@@ -125,11 +125,11 @@ def _tuned(work: Work, budget: float, records: str | Path | None, seed: int, thr
             untimed = replace(work, schedule=work.schedule.base)
             return _of_ranges(work, checker or Checker(untimed, scratch, threads), say,
                               lambda: clock() < start + budget)
-        work = replace(work, schedule=only_said(work.program, work.schedule, target))
+        work = replace(work, schedule=keep_said(work.program, work.schedule, target))
         checker = checker or Checker(work, scratch, threads)
         settled = any(x is not None for x in (options.schedule, options.arena, work.narrowed))
         slow = clock() - start > SEEDS_COST * budget
-        begun = work.schedule if settled or slow else seeded(
+        begun = work.schedule if settled or slow else seed_schedule(
             work, options, checker, say, lambda: clock() < start + SEEDS_SHARE * budget)
         session = Session(replace(work, schedule=begun), target, kept, Random(seed), seed,
                           executor, checker, say, clock, start, budget, threads)
@@ -151,7 +151,7 @@ def _of_ranges(work: Work, checker: Checker, say: Callable[[str], object],
     return Tuned(schedule, ms[0], ms[1], count, (), tuple(changed), (0.0, 0.0, 0))
 
 
-def tunable(target: Target) -> Target:
+def require_tunable(target: Target) -> Target:
     """The Target itself; UnsupportedError if kernels for it cannot be timed here."""
     if target.variants or target.emitter != "c" or not runs_here(target):
         raise UnsupportedError(f"tune: measuring needs a CPU target that runs here, {target.name} "
@@ -178,7 +178,7 @@ class Session:
         for s in self.sites:
             self.computes.setdefault(s.key, set()).update(c for g in s.groups for c in g.computes)
         self.rewritten = apply_rewrites(work.program, work.schedule.rewrites)
-        self.estimator = Estimator(target, resident(self.rewritten, target.machine))
+        self.estimator = Estimator(target, resident_buffers(self.rewritten, target.machine))
         self.trials, self.size = 0, FIRST_ROUND
         self.history: list[tuple[float, int, float]] = []
         self.lock = Lock()  # of the searches: a round is measured while the next is proposed
@@ -329,7 +329,7 @@ class Session:
             options[key] = [self._choices(key, search, *x, key) for x in worth]
         schedule, kept, times = self._checked(options)
         return Tuned(schedule, times[0] * 1e3, times[1] * 1e3, self.trials, tuple(self.history),
-                     tuple(sorted(kept)), held_back(self.records.all))
+                     tuple(sorted(kept)), correlate_held_back(self.records.all))
 
     def _choices(self, key: str, search: SiteSearch, point: Point, ratio: float,
                  tie: Tie) -> Choices:
@@ -351,7 +351,8 @@ class Session:
                        tuned_ms=verdict.seconds[1] * 1e3)
 
     def _assembled(self, chosen: Choices) -> Schedule:
-        return assembled(self.program, self.untuned, self.settled, self.sites, chosen, self.target)
+        return assemble_schedule(self.program, self.untuned, self.settled, self.sites, chosen,
+                                 self.target)
 
     def _checked(self, options: dict[Tie, list[Choices]]) -> Best:
         """(Schedule, names of the sites that changed, (untuned, tuned) seconds): the fastest of
@@ -407,4 +408,4 @@ def _machine() -> str:
     return platform.machine()
 
 
-__all__ = ["Session", "Tuned", "tunable", "tune", "tune_work"]
+__all__ = ["Session", "Tuned", "require_tunable", "tune", "tune_work"]

@@ -20,7 +20,7 @@ from aotc.sched import decide
 from aotc.sched.cost.predict import Prices
 from aotc.sched.dynamic.choose import Ranges, decide_measured
 from aotc.target.base import Target
-from aotc.tuner.measure.measure_worker import typical
+from aotc.tuner.measure.measure_worker import typical_seconds
 from aotc.tuner.measure.whole_model import TICK, Checker
 
 SECONDS = 0.5  # CPU time of measuring, for every candidate
@@ -57,7 +57,7 @@ def _local(work: Work, found: Ranges, checker: Checker, say: Callable[[str], obj
         except AotcError as err:
             say(f"without {label}: {err}")
             continue
-        for group, seconds in zip(schedule.groups, typical(calls)):
+        for group, seconds in zip(schedule.groups, typical_seconds(calls)):
             predicted = prices.group(schedule, group, extents)
             local.setdefault(code_of(group), max(seconds, TICK) / max(predicted, TICK))
         checker.forget([schedule])

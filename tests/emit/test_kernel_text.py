@@ -15,7 +15,7 @@ from aotc.emit.bundle.variants import EMITTERS
 from aotc.ir.expr import Const, Var, Where, compare, maximum, minimum
 from aotc.ir.statements import Range
 from aotc.sched import decide, lower
-from aotc.sched.lowering.lower_contract import without_single
+from aotc.sched.lowering.lower_contract import drop_single_axes
 from aotc.target import get_target
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -101,7 +101,7 @@ def test_rows_of_one_image_and_one_tap_need_no_table_of_pointers():
     assert "kw" not in re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     # an axis of extent 1 whose range may be empty says whether there are rows at all
     perhaps = Range(ax("n", 1), Const(0), minimum(Var("tile", "i64"), Const(1)))
-    assert without_single(replace(contract, m=(perhaps, *contract.m))).m == (perhaps, *contract.m)
+    assert drop_single_axes(replace(contract, m=(perhaps, *contract.m))).m == (perhaps, *contract.m)
 
 
 def test_comments_name_where_a_kernel_comes_from():

@@ -30,7 +30,7 @@ from aotc.passes.rewrites import apply_schedule_rewrites
 from aotc.pipeline import run_pipeline
 from aotc.runtime.emulate import emulated_models
 from aotc.sched import check_schedule
-from aotc.sched.precision.levels import Level, everywhere
+from aotc.sched.precision.levels import Level, uniform_levels
 from aotc.sched.rows.useful_targets import reads_groups
 from aotc.target import TARGETS
 from aotc.tools.verify import verify
@@ -187,7 +187,7 @@ def _by_integers(tensors, x, bits, rows):
 def scheduled(model, target, precision, rows):
     """The Work of a model whose Schedule has every product at one level."""
     work = run_pipeline(Options(model, target=target, stop_after="inline"))
-    level = everywhere(work.program, Level(precision, rows))
+    level = uniform_levels(work.program, Level(precision, rows))
     schedule, _ = decide_for_target(work.program, work.target, work.options, work.ranges, (), level)
     return replace(work, schedule=schedule)
 

@@ -17,7 +17,7 @@ from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Range
 from aotc.sched import decide, lower
-from aotc.sched.lowering.partial_sums import BLOCK_STEPS, STEPS, TERMS, in_parts
+from aotc.sched.lowering.partial_sums import BLOCK_STEPS, STEPS, TERMS, split_into_parts
 from aotc.target import TARGETS, get_target
 
 
@@ -99,7 +99,7 @@ def nest(*extents, **fields):
     kernel, = lower(program, decide(program, TARGETS["c"]), TARGETS["c"]).kernels
     found, = (s for s in kernel.lowered.stages if isinstance(s, Nest))
     reduce = tuple(Range(r, Const(0), r.extent) for r in raxes)
-    return in_parts(replace(found, reduce=reduce, parts=0, **fields))
+    return split_into_parts(replace(found, reduce=reduce, parts=0, **fields))
 
 
 def terms_of(ranges, at=None):

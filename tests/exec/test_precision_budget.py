@@ -22,7 +22,7 @@ from aotc.pipeline import run_pipeline
 from aotc.sched.choose.precision import choose_precision
 from aotc.sched.precision.budget import MARGIN
 from aotc.sched.precision.levels import Level
-from aotc.sched.precision.offers import Offer, joined, lots_of
+from aotc.sched.precision.offers import Offer, join_lots, lots_of
 from aotc.sched.precision.trials import Trials
 from aotc.target import TARGETS
 from aotc.tools.verify import verify
@@ -181,11 +181,11 @@ def test_offers_are_those_that_gain_more_for_more_error():
     assert [(u.computes, u.seconds) for u in lots] == [(("a", "c"), 18.0), (("b",), 9.0)]
     assert [[(o.level, o.gain) for o in u.offers] for u in lots] == [
         [(near, 2.0), (far, 5.0)], [(near, 1.0), (rows, 4.0)]]
-    one, = joined(lots, 1, 1)
+    one, = join_lots(lots, 1, 1)
     assert one.computes == ("a", "c", "b") and one.seconds == 27.0
     assert [(o.level, o.gain, o.computes) for o in one.offers] == [
         (near, 3.0, {"a", "b"}), (far, 5.0, {"a", "c"})]
-    assert joined(lots, 2, 1) == lots
+    assert join_lots(lots, 2, 1) == lots
 
 
 @pytest.mark.product

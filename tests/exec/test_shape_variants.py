@@ -30,8 +30,8 @@ from aotc.pipeline import run_pipeline
 from aotc.runtime.emulate import emulated_models
 from aotc.runtime.status import IndexFault
 from aotc.samples import border_extents, random_inputs, record_samples, run_work
-from aotc.sched.narrowed_program import within
-from aotc.sched.shape_variants import boxes, served
+from aotc.sched.narrowed_program import restrict_to_box
+from aotc.sched.shape_variants import boxes, served_extents
 from aotc.target import TARGETS, native_target
 from aotc.tools.peers import open_reference
 from aotc.tools.show import variant_rows
@@ -153,7 +153,7 @@ def test_the_interpreter_agrees_at_the_ends_of_every_range(name, target):
     assert len(served) == len(work.plans.alternatives) == max(2, len(served))
     whole = {b: program.shape(b) for b in program.inputs}
     for row, box in zip(work.plans.alternatives, served):
-        own = within(program, box)
+        own = restrict_to_box(program, box)
         assert own.inputs == program.inputs and list(whole) == list(own.inputs)
         for syms in border_extents(program, [box, {}], 6):
             if any(syms[n] < lo or syms[n] > hi for n, (lo, hi) in box.items()):
@@ -239,12 +239,12 @@ def test_calls_that_are_left():
             ([{"batch": b, "seq": s} for b in ((1, 2), (3, 6)) for s in (few, (6, 9))],
              {"batch": all_, "seq": (5, 5)}),
             ([{"seq": (3, 4)}], {"batch": all_, "seq": (1, 9)})):
-        assert served(program, whens).get(len(whens)) == left
-    first, second, rest = served(program, [{"seq": (3, 4)}, {"seq": (1, 6)}]).values()
+        assert served_extents(program, whens).get(len(whens)) == left
+    first, second, rest = served_extents(program, [{"seq": (3, 4)}, {"seq": (1, 6)}]).values()
     assert {first["seq"], second["seq"], rest["seq"]} == {(3, 4), (1, 6), (7, 9)}
     open_ = _work("attention", "c", plain=True).program
-    open_ = within(open_, {"seq": (1, None)})
-    found = served(open_, [{"seq": (5, None)}, {"seq": (1, 9)}])
+    open_ = restrict_to_box(open_, {"seq": (1, None)})
+    found = served_extents(open_, [{"seq": (5, None)}, {"seq": (1, 9)}])
     assert found == {0: {"seq": (5, None)}, 1: {"seq": (1, 4)}}
 
 

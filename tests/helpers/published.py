@@ -5,7 +5,7 @@ from te_programs import Maker, ax, conv2d, matmul
 
 from aotc.ir.expr import Const
 from aotc.ir.schedule import Group
-from aotc.sched.choose.gensor import MAX_VTHREADS, Space, State, cache_multiplier
+from aotc.sched.choose.gensor import MAX_VTHREADS, TileSpace, TileState, cache_multiplier
 from aotc.sched.cost.group_cost import compute_seconds, level_seconds
 from aotc.sched.model.group_model import group_model
 from aotc.target.base import Machine, Memory
@@ -95,12 +95,12 @@ def printed_moves(space, state, t):
     tile, outer = state.tiles[-1], state.tiles[-2] if number else space.model.extents
     q, f = space.measure(number, tile)
     out = [(printed_benefit(q, space.measure(number, new)[0], f, space.measure(number, new)[1]),
-            State(state.tiles[:-1] + (new,)))
+            TileState(state.tiles[:-1] + (new,)))
            for new, _ in space.neighbours(tile, outer) if space.fits(number, new)]
     out.append((sum(w for w, _ in out) / len(out) / 4 if out else 1.0, state))
     if number + 1 < space.depth:
         out.append((cache_multiplier(t) * nearer(f, *space.machine.memories[number:number + 2]),
-                    State(state.tiles + (space.least,))))
+                    TileState(state.tiles + (space.least,))))
     return out
 
 
@@ -109,7 +109,7 @@ def brute_force(model, machine):
     every number of virtual threads.  Exact: traffic of the inner level only has to be known for the
     best tile inside each outer one, a running minimum along every axis; a tile larger than one that
     does not fit does not fit either; a pair needs no less than its inner tile and arithmetic."""
-    space = Space(model, machine)
+    space = TileSpace(model, machine)
     shape = tuple(map(len, space.rungs))
     inner, fitting = np.full(shape, np.inf), np.zeros(shape, bool)
     for at in np.ndindex(shape):  # smaller tiles first

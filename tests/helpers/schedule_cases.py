@@ -9,7 +9,7 @@ from te_programs import Maker, ax, matmul, relu, softmax
 
 from aotc.sched import decide
 from aotc.sched.choose.connect import register_groups
-from aotc.sched.model.tilegraph import merged, ordered
+from aotc.sched.model.tilegraph import merge_groups, order_groups
 from aotc.target import get_target
 
 TARGET = get_target("x86-64-v3")
@@ -35,9 +35,9 @@ def decided():
     """Four groups: the products, the softmax as one kernel of several stages, the pooling."""
     groups = register_groups(PROGRAM)
     softmaxes = [g for g in groups if g.anchor.startswith("s_") or g.anchor == "s"]
-    rows = reduce(lambda a, b: merged(PROGRAM, a, b, "L1"), softmaxes)
+    rows = reduce(lambda a, b: merge_groups(PROGRAM, a, b, "L1"), softmaxes)
     rows = replace(rows, tile={"i0": 20}, parallel=("i0",))
-    groups = ordered(PROGRAM, [g for g in groups if g not in softmaxes] + [rows])
+    groups = order_groups(PROGRAM, [g for g in groups if g not in softmaxes] + [rows])
     return decide(PROGRAM, TARGET, groups=tuple(
         replace(g, name=f"g{i:03d}") for i, g in enumerate(groups)))
 

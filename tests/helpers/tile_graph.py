@@ -17,7 +17,13 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched.model.group_model import group_model
 from aotc.sched.model.group_numbers import Widths
-from aotc.sched.model.tilegraph import best_fit, connect_levels, merged, ordered, stored_outputs
+from aotc.sched.model.tilegraph import (
+    best_fit,
+    connect_levels,
+    merge_groups,
+    order_groups,
+    stored_outputs,
+)
 from aotc.target.base import Machine
 
 Split = Mapping[str, Mapping[str, int]]  # {stage: {reduction axis: extent of a slice}}
@@ -52,9 +58,9 @@ def set_connect(program: Program, schedule: Schedule, edge: tuple[str, str],
         new = [replace(source, connect=source.connect | {buffer: level}, run={},
                        balance={}, choices=source.slices)]
     else:
-        new = [merged(program, source, sink, level)]
+        new = [merge_groups(program, source, sink, level)]
     groups = [g for g in schedule.groups if g is not source and g is not sink] + new
-    return replace(schedule, groups=ordered(program, groups), layouts={}, buffers={})
+    return replace(schedule, groups=order_groups(program, groups), layouts={}, buffers={})
 
 
 def _parted(program: Program, group: Group, buffer: str) -> list[Group]:

@@ -9,7 +9,7 @@ from aotc.errors import AotcError
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.tuner.measure.executor import Result
-from aotc.tuner.measure.whole_model import Verdict
+from aotc.tuner.measure.whole_model import ModelVerdict
 from aotc.tuner.space.knobs import Space, untuned_form
 from aotc.tuner.space.sites import sites
 
@@ -78,7 +78,7 @@ class PretendedChecker:
         self.seen.append(schedule)
         slow = {chosen[n].tie for n in self.slower if n in chosen}
         ratios = {c.tie: 16.0 if c.tie in slow else 0.5 for c in chosen.values()}
-        return Verdict((1.0, self.ratio * (1.5 if slow else 1.0)), ratios, False)
+        return ModelVerdict((1.0, self.ratio * (1.5 if slow else 1.0)), ratios, False)
 
 
 class Ticks:

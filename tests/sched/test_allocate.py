@@ -18,7 +18,7 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.oracle.run_plan import run_plan
 from aotc.sched import check_schedule, complete, decide, lower
-from aotc.sched.memory.allocate import in_place, liveness, slot_sizes
+from aotc.sched.memory.allocate import find_in_place, liveness, slot_sizes
 from aotc.sched.memory.slots import colour
 from aotc.target import get_target
 
@@ -60,7 +60,7 @@ def overlaps(program, schedule, syms):
     assert set(life) == set(schedule.buffers)
     live = liveness(program, schedule.groups)
     reused = {(o, b) for i, g in enumerate(schedule.groups)
-              for o, b in in_place(program, schedule, g, live, i).items()}
+              for o, b in find_in_place(program, schedule, g, live, i).items()}
     for a in life:
         for b in life:
             if a == b or (a, b) in reused or (b, a) in reused:
@@ -303,7 +303,7 @@ def test_rows_that_earlier_stages_of_the_item_read_are_written_over():
     p, s = _normalised({"i": 3})
     assert check_schedule(p, s, TARGET) == []
     live = liveness(p, s.groups)
-    assert in_place(p, s, s.groups[1], live, 1) == {"b": "a"}
+    assert find_in_place(p, s, s.groups[1], live, 1) == {"b": "a"}
     assert s.buffers["a"] == s.buffers["b"]
     feeds = {"x": np.linspace(1, 5, 8 * 48, dtype=np.float32).reshape(8, 48)}
     assert np.array_equal(interpret(p, s, feeds)["y"], evaluate(p, feeds)["y"])
@@ -312,9 +312,9 @@ def test_rows_that_earlier_stages_of_the_item_read_are_written_over():
 def test_what_other_items_read_is_not_written_over():
     p, s = _normalised({"j": 16})  # every item folds whole rows
     assert check_schedule(p, s, TARGET) == []
-    assert in_place(p, s, s.groups[1], liveness(p, s.groups), 1) == {}
+    assert find_in_place(p, s, s.groups[1], liveness(p, s.groups), 1) == {}
     p, s = _normalised({})  # a single item may
-    assert in_place(p, s, s.groups[1], liveness(p, s.groups), 1) == {"b": "a"}
+    assert find_in_place(p, s, s.groups[1], liveness(p, s.groups), 1) == {"b": "a"}
 
 
 def _softened(tile, size=12, run=None, turned=False):
@@ -341,7 +341,7 @@ def _softened(tile, size=12, run=None, turned=False):
 def test_what_only_earlier_stages_read_is_written_over_if_it_is_the_same_part(tile):
     p, s = _softened(tile)
     assert check_schedule(p, s, TARGET) == []
-    assert in_place(p, s, s.groups[1], liveness(p, s.groups), 1) == {"b": "a"}
+    assert find_in_place(p, s, s.groups[1], liveness(p, s.groups), 1) == {"b": "a"}
     assert s.buffers["a"] == s.buffers["b"]
     feeds = {"x": np.random.default_rng().normal(size=(12, 12)).astype(np.float32)}
     want = evaluate(p, feeds)["y"]
@@ -356,4 +356,4 @@ def test_what_only_earlier_stages_read_is_written_over_if_it_is_the_same_part(ti
 def test_what_is_not_the_same_part_is_not_written_over(tile, run, turned):
     p, s = _softened(tile, run=run, turned=turned)
     assert check_schedule(p, s, TARGET) == []
-    assert in_place(p, s, s.groups[1], liveness(p, s.groups), 1) == {}
+    assert find_in_place(p, s, s.groups[1], liveness(p, s.groups), 1) == {}

@@ -34,7 +34,7 @@ from aotc.sched.lowering.lower import lower_group
 from aotc.sched.memory.scratch import scratch_bytes
 from aotc.sched.model.boxes import stage_boxes, tile_anchor
 from aotc.sched.model.stages import group_stages
-from aotc.sched.model.tilegraph import merged, ordered
+from aotc.sched.model.tilegraph import merge_groups, order_groups
 from aotc.target import get_target
 from aotc.tools.verify import verify
 
@@ -168,10 +168,10 @@ def test_scratch_holds_whatever_a_stage_writes(programs):
     """A transposed convolution writes whole pixels of its input: at an odd border of the box that
     is asked for, more than was asked for."""
     program = programs["u_net"]
-    groups = ordered(program, register_groups(program))
+    groups = order_groups(program, register_groups(program))
     first = next(i for i, g in enumerate(groups) if "up0_sum" in g.computes)
     last = next(i for i, g in enumerate(groups) if "join0_sum" in g.computes)
-    group = reduce(lambda a, b: merged(program, a, b, "L2"), groups[first:last + 1])
+    group = reduce(lambda a, b: merge_groups(program, a, b, "L2"), groups[first:last + 1])
     group = replace(group, tile={"oh": 8, "ow": 8}, parallel=("oh", "ow"))
     stages = group_stages(program, group)
     tile = tile_anchor(next(s for s in stages if group.anchor in s.computes), group)
@@ -193,11 +193,11 @@ def test_scratch_holds_whatever_a_stage_writes(programs):
 
 def test_sizes_by_the_model_are_those_of_lowering(programs):
     program, target = programs["conv_stack"], get_target("x86-64-v3")
-    cones = Cones(program, target, ordered(program, register_groups(program)))
+    cones = Cones(program, target, order_groups(program, register_groups(program)))
     sink = len(cones.lumps) - 1
     cone = cones.cone(sink, frozenset({sink}))
     assert len(cone) == len(cones.lumps)
-    group = reduce(lambda a, b: merged(program, a, b, "L2"), [u.group for u in cones.lumps])
+    group = reduce(lambda a, b: merge_groups(program, a, b, "L2"), [u.group for u in cones.lumps])
     for t in cones.tilings(sink, cone)[1:4]:
         tiled = replace(group, tile=dict(t.tile), parallel=tuple(a for a, _ in t.tile))
         assert scratch_bytes(program, tiled) == t.slab

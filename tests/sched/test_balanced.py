@@ -2,7 +2,7 @@
 
 import pytest
 
-from aotc.sched.choose.slices import balanced
+from aotc.sched.choose.slices import balance_panels
 
 
 @pytest.mark.parametrize("workers", (1, 2, 7))
@@ -15,9 +15,9 @@ def test_workers_end_together(workers):
                 return -(-items // workers) * each, -each
             for most in (1, 4, 64):
                 wanted = min(range(1, most + 1), key=ends)
-                assert balanced(panels, most, workers, blocks) == wanted
+                assert balance_panels(panels, most, workers, blocks) == wanted
 
 
 def test_any_number_of_panels():
     """A damaged model had 2**30 columns, and trying every number took minutes."""
-    assert balanced(1 << 30, 1 << 30, 2) == 1 << 29
+    assert balance_panels(1 << 30, 1 << 30, 2) == 1 << 29

@@ -17,7 +17,7 @@ from aotc.sched import decide
 from aotc.sched.candidates.call_tiles import choose_call_tiles
 from aotc.sched.check.item_faults import item_faults
 from aotc.sched.cost.predict import Prices
-from aotc.sched.model.boxes import settled, tile_anchor
+from aotc.sched.model.boxes import settle_items, tile_anchor
 from aotc.sched.model.stages import group_stages
 from aotc.sched.text_choices.choose_writing import kernel_faults
 from aotc.target import TARGETS, get_target
@@ -114,8 +114,9 @@ def test_two_workers_share_one_image_evenly():
     anchor, = group_stages(program, group)
     fixed = replace(anchor, axes=tuple(
         replace(a, extent=Const(v)) for a, v in zip(anchor.axes, (1, 12, 48))))
-    assert settled(fixed, group, 2).tile[i] == 8 and settled(fixed, group, 1).tile[i] == 12
-    assert not settled(fixed, group, 2).balance
+    assert settle_items(fixed, group, 2).tile[i] == 8 and settle_items(fixed, group,
+                                                                       1).tile[i] == 12
+    assert not settle_items(fixed, group, 2).balance
 
 
 @pytest.mark.parametrize("change, text", [

@@ -22,7 +22,7 @@ from aotc.sched.candidates.connect_cost import connect_by_cost
 from aotc.sched.choose.connect import register_groups, separate_groups
 from aotc.sched.cost.group_cost import pressure_seconds
 from aotc.sched.judge.judge import Judge, _nearly_equal
-from aotc.sched.model.tilegraph import merged
+from aotc.sched.model.tilegraph import merge_groups
 from aotc.sched.report.summary import pattern, summarise
 from aotc.target import get_target
 
@@ -187,7 +187,7 @@ def test_a_tie_goes_to_the_way_that_stores_less():
         assert pressure == pytest.approx(rows * 256 / V3.machine.memory.bandwidth)
         a, b = register_groups(judge.program)
         parts = judge.verdict(a).seconds + judge.verdict(b).seconds
-        one = judge.verdict(merged(judge.program, a, b, "L1")).seconds
+        one = judge.verdict(merge_groups(judge.program, a, b, "L1")).seconds
         assert gain == pytest.approx(parts - one + min(pressure, V3.tuning.slack * parts))
 
 

@@ -7,13 +7,13 @@ from published import GPU, gemm, one_group
 from te_programs import Maker, ax, matmul, relu
 
 from aotc.ir.schedule import Group
-from aotc.sched.choose.gensor import Space
+from aotc.sched.choose.gensor import TileSpace
 from aotc.sched.cost.group_cost import (
     Aligned,
     bank_passes,
     cut_utilisation,
     group_cost,
-    resident,
+    resident_buffers,
     work_item,
 )
 from aotc.sched.model.group_model import group_model
@@ -136,7 +136,7 @@ def test_usable_part_and_work_item():
     far, near = PLAIN.memories
     half = replace(PLAIN, memories=(far, replace(near, usable=0.5)))
     tile = (64, 64, 64)  # 48 KiB of 64
-    assert Space(model, PLAIN).fits(0, tile) and not Space(model, half).fits(0, tile)
+    assert TileSpace(model, PLAIN).fits(0, tile) and not TileSpace(model, half).fits(0, tile)
 
 
 def test_temps_stay_in_the_caches_that_hold_them():
@@ -146,15 +146,15 @@ def test_temps_stay_in_the_caches_that_hold_them():
     matmul(m, "s", "x", "w")
     m.pointwise("y", "s", lambda e, _: relu(e))
     p, machine = m.done("y"), get_target("x86-64-v3").machine
-    third, second, first, _ = resident(p, machine)
+    third, second, first, _ = resident_buffers(p, machine)
     assert third == second == {"s"} and not first  # 400 KB
     managed = tuple(replace(x, kind="managed" if x.name == "L2" else x.kind)
                     for x in machine.memories)
-    third, second, _, registers = resident(p, replace(machine, memories=managed))
+    third, second, _, registers = resident_buffers(p, replace(machine, memories=managed))
     assert third == {"s"} and not second  # memory that the program fills is no cache
     shared = tuple(replace(x, kind="managed" if x.name in ("L2", "L3") else x.kind)
                    for x in machine.memories)
-    third, *_ = resident(p, replace(machine, memories=shared))
+    third, *_ = resident_buffers(p, replace(machine, memories=shared))
     assert not third and not registers  # nor is that which all share
 
 

@@ -26,12 +26,12 @@ from aotc.ir.schedule import Group
 from aotc.sched.choose.gensor import (
     STEPS,
     Budget,
-    Space,
-    State,
+    TileSpace,
+    TileState,
     cache_multiplier,
     construct,
     descend,
-    greedy,
+    grow_greedily,
     keep_probability,
     ladder,
     moves,
@@ -110,8 +110,8 @@ def test_ladders_serve_odd_extents():
 
 def test_staying_breaks_the_period_of_two():
     """Up and down moves change one rung each, so without ``stay`` only even walks return."""
-    space = Space(one_group(gemm(4, 4, 4)), GPU)
-    start = State(((2, 2, 2),))
+    space = TileSpace(one_group(gemm(4, 4, 4)), GPU)
+    start = TileState(((2, 2, 2),))
     kinds = moves(space, start, 1.0, 0)
     assert {k for _, k, _ in kinds} == {"tile", "inverse", "stay", "cache"}
 
@@ -128,9 +128,9 @@ def test_staying_breaks_the_period_of_two():
 
 
 def test_moves_that_do_not_fit_are_none():
-    space = Space(CUBE, GPU)
-    full = greedy(space).tiles[0]
-    for w, _, s in moves(space, State((full,)), 4.0, 3):
+    space = TileSpace(CUBE, GPU)
+    full = grow_greedily(space).tiles[0]
+    for w, _, s in moves(space, TileState((full,)), 4.0, 3):
         assert w > 0 and space.fits(len(s.tiles) - 1, s.tiles[-1])
 
 
@@ -164,9 +164,9 @@ def test_restarts_and_descent_only_help():
     model = one_group(OPERATORS["C2"])
     grown, walked = (construct(model, GPU, Budget(states)) for states in (0, ALL))
     assert walked.cost.seconds < 0.95 * grown.cost.seconds
-    space = Space(model, GPU)
-    end = descend(space, greedy(space))
-    assert space.score(end) <= space.score(greedy(space)) and descend(space, end) == end
+    space = TileSpace(model, GPU)
+    end = descend(space, grow_greedily(space))
+    assert space.score(end) <= space.score(grow_greedily(space)) and descend(space, end) == end
 
 
 def test_walks_begin_as_long_as_the_budget_of_states_lasts():
@@ -188,11 +188,11 @@ def test_a_walk_finds_better_tiles_for_blocks_of_threads():
 def test_the_literal_walk_leaves_the_first_level_at_once():
     """As printed, the cache benefit wins before any tile has grown: tens of times slower."""
     model = one_group(gemm(8192, 8192, 8192))
-    space = Space(model, GPU)
+    space = TileSpace(model, GPU)
     best = construct(model, GPU).cost.seconds
 
     def literal(rng):
-        state, t = State((space.least,)), 0
+        state, t = TileState((space.least,)), 0
         for _ in range(STEPS):
             options = printed_moves(space, state, t)
             _, new = options[pick([w for w, _ in options], rng.random())]

@@ -11,7 +11,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.expr import Const, Where, all_hold, compare
 from aotc.ir.kernel.plan_stages import Contract
 from aotc.sched.cost.decided import Decided
-from aotc.sched.cost.group_cost import resident
+from aotc.sched.cost.group_cost import resident_buffers
 from aotc.sched.decide import decide
 from aotc.sched.lowering.lower import lower
 from aotc.target import get_target
@@ -73,7 +73,7 @@ def test_what_leaves_the_cache_between_two_panels_is_paid_for():
     def levels(k, tile, split):
         program = matmul(512, k, 2048)
         g, _ = only_group(program, X86[0])
-        asked = Decided(program, X86[0], g, {}, resident(program, X86[0].machine))
+        asked = Decided(program, X86[0], g, {}, resident_buffers(program, X86[0].machine))
         known = {name for name, _, _ in asked.cost(tile).levels}
         return {name for name, _, _ in asked.cost(tile, split).levels} - known
 

@@ -8,9 +8,9 @@ from tuner_models import convolutions, scheduled
 
 from aotc.sched import check_schedule, decide
 from aotc.sched.cost.predict import Prices
-from aotc.sched.dynamic.near_base import near_base
+from aotc.sched.dynamic.near_base import keep_base_parts
 from aotc.sched.dynamic.text_size import text_bytes
-from aotc.sched.model.typical_calls import Call
+from aotc.sched.model.typical_calls import TypicalCall
 from aotc.sched.shape_variants import ALPHA
 
 
@@ -39,9 +39,10 @@ def test_a_part_that_saves_less_than_its_size_is_worth():
     code = ALPHA * len(base.groups) * written  # groups take a second each
     both = code + ALPHA * len(base.groups) * grown
     prices.less = dict(zip(layers, (code[0] / 2, (code[1] + both[1]) / 2, 1.1 * both[2])))
-    near, doubt = near_base(prices, base, forms, 0.0, Call({}))
+    near, doubt = keep_base_parts(prices, base, forms, 0.0, TypicalCall({}))
     assert len(layers) == 3 and [r[1] for r in near.rewrites] == layers[2:] and doubt == 0
-    assert 0 < near_base(prices, base, forms, 0.01, Call({}))[1] < 0.01  # of one form alone
+    assert 0 < keep_base_parts(prices, base, forms, 0.01,
+                               TypicalCall({}))[1] < 0.01  # of one form alone
     assert check_schedule(prices.rewritten(near), near, work.target) == []
     others = [g.computes for g in near.groups if layers[2] not in g.computes]
     assert others == [g.computes for g in base.groups if layers[2] not in g.computes]

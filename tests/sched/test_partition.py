@@ -9,7 +9,7 @@ from te_programs import Maker
 from aotc.errors import ScheduleError
 from aotc.sched.candidates.partition import Partition
 from aotc.sched.choose.connect import separate_groups
-from aotc.sched.model.tilegraph import merged, ordered
+from aotc.sched.model.tilegraph import merge_groups, order_groups
 from aotc.target import get_target
 
 LEVEL = get_target("c").machine.homes[0].name
@@ -43,7 +43,7 @@ class Whoever:
         return self.numbers.setdefault(value, len(self.numbers))
 
     def merge(self, a, b):
-        return merged(self.program, a, b, LEVEL), 0.0
+        return merge_groups(self.program, a, b, LEVEL), 0.0
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -63,7 +63,7 @@ def test_groups_join_exactly_where_no_other_group_lies_between(seed):
         assert (new is None) == waits(program, state, a, b)
         refused += new is None
         state = new or state
-        groups = ordered(program, state.all_groups())
+        groups = order_groups(program, state.all_groups())
         owner = {c: g.name for g in groups for c in g.computes}
         for s in program.steps:  # ranks are an order of the groups
             for read in s.inputs:
@@ -76,7 +76,7 @@ def waits(program, state, a, b):
     """True if groups wait for each other once two are one."""
     others = [g for g in state.all_groups() if g is not a and g is not b]
     try:
-        ordered(program, [*others, merged(program, a, b, LEVEL)])
+        order_groups(program, [*others, merge_groups(program, a, b, LEVEL)])
     except ScheduleError:
         return True
     return False

@@ -18,7 +18,7 @@ from aotc.sched import decide
 from aotc.sched.dynamic.choose import decide_ranges
 from aotc.sched.dynamic.small_calls import lowest_box, pick
 from aotc.sched.model.typical_calls import (
-    Call,
+    TypicalCall,
     ladder,
     observed_calls,
     read_samples,
@@ -60,7 +60,7 @@ def test_observed_calls(tmp_path):
     file = tmp_path / "seen.json"
     file.write_text(json.dumps([{"len": 3}, {"len": 5, "share": 2}]))
     rows = read_samples(file, {"len": "n"})
-    assert observed_calls(p, rows) == (Call({"n": 3}, 1.0), Call({"n": 5}, 2.0))
+    assert observed_calls(p, rows) == (TypicalCall({"n": 3}, 1.0), TypicalCall({"n": 5}, 2.0))
     for wrong in ([{"n": 9}], [{"m": 3}], [{"n": "3"}], [{"n": 3, "share": 0}], "nowhere.json", 5,
                   [], [{"n": 3.7}]):
         with pytest.raises(ScheduleError, match="observed shapes"):
@@ -91,7 +91,7 @@ def test_the_box_holds_what_gains_from_the_least_extents_up():
     # a call between that loses too much ends it, one that loses little does not
     hole = [0.3, -0.1, 0.3, -0.5, -0.5]
     one = program(Sym("a", 1, 64))
-    along = [Call({"a": n}) for n in (1, 3, 8, 23, 64)]
+    along = [TypicalCall({"a": n}) for n in (1, 3, 8, 23, 64)]
     assert lowest_box(one, along, hole, -0.02) == {"a": (1, 2)}
 
 
@@ -145,7 +145,7 @@ def test_options_that_contradict_each_other(tmp_path):
 
 def test_extents_are_constants_of_checks():
     assert spread_calls(program(Sym("n", 1, 4), checks=(
-        Check(compare("eq", Sym("n", 1, 4), Const(4)), "node"),))) == (Call({"n": 4}),)
+        Check(compare("eq", Sym("n", 1, 4), Const(4)), "node"),))) == (TypicalCall({"n": 4}),)
 
 
 def test_variants_share_the_weights():
@@ -200,7 +200,8 @@ def test_many_rows_are_work_for_many_workers():
 
 def test_usual_extents_are_medians_by_share():
     p = program(Sym("n", 1, 8), Sym("m", 1, 8))
-    calls = [Call({"n": 1, "m": 8}), Call({"n": 5, "m": 2}, 3.0), Call({"n": 8, "m": 3})]
+    calls = [TypicalCall({"n": 1, "m": 8}), TypicalCall({"n": 5, "m": 2}, 3.0),
+             TypicalCall({"n": 8, "m": 3})]
     assert usual_extents(p, calls) == {"n": 5, "m": 2}
 
 

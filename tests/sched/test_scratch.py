@@ -14,10 +14,10 @@ from aotc.ir.simplify import simplify
 from aotc.sched import check_schedule, complete, decide, lower
 from aotc.sched.choose.connect import register_groups
 from aotc.sched.judge.judge import Judge
-from aotc.sched.memory.scratch import bounded_tile, rounded, scratch_bytes
+from aotc.sched.memory.scratch import bounded_tile, round_up_bytes, scratch_bytes
 from aotc.sched.model.stages import group_stages
-from aotc.sched.model.tilegraph import merged
-from aotc.sched.text_choices.choose_writing import only_said
+from aotc.sched.model.tilegraph import merge_groups
+from aotc.sched.text_choices.choose_writing import keep_said
 from aotc.target import get_target
 
 V3, CUDA = get_target("x86-64-v3"), get_target("cuda:sm_90")
@@ -71,9 +71,9 @@ def test_what_small_tiles_compute_again_is_counted():
     p = attention(Sym("n", 1, 64), Sym("t", 1, 512))
     judge, groups = Judge(p, target), register_groups(p)
     projections = [judge.verdict(g).seconds for g in groups if g.anchor in ("q", "k")]
-    alone = reduce(lambda a, b: merged(p, a, b, "L1"),
+    alone = reduce(lambda a, b: merge_groups(p, a, b, "L1"),
                    [g for g in groups if g.anchor not in ("q", "k")])
-    everything = reduce(lambda a, b: merged(p, a, b, "L1"), groups)
+    everything = reduce(lambda a, b: merge_groups(p, a, b, "L1"), groups)
     one, all_of_it = judge.verdict(alone), judge.verdict(everything)
     assert one.legal and scratch_bytes(p, replace(alone, tile=dict(one.tile))) <= room(target)
     assert not all_of_it.legal or all_of_it.seconds > one.seconds + sum(projections)
@@ -91,7 +91,7 @@ def test_rows_that_may_not_fit_stay_apart():
 def softmax_group(p):
     first, *others = register_groups(p)
     for g in others:
-        first = merged(p, first, g, "L1")
+        first = merge_groups(p, first, g, "L1")
     return first
 
 
@@ -119,10 +119,10 @@ def test_halves_of_a_free_extent_are_no_halves_of_tiles():
     inside = Binary("and", compare("ge", at, Const(0)), compare("lt", at, half))
     m.step("y", (c, o), Where(inside, m.ref("e", c, at), Const(0, "f32")), (k,), "max")
     p = m.done("y")
-    group = merged(p, *register_groups(p), "L1")
+    group = merge_groups(p, *register_groups(p), "L1")
     for rows, read in ((1, 3), (4, 9)):
         cut = replace(group, tile={"o": rows}, parallel=("o",))
-        assert scratch_bytes(p, cut) == rounded(16 * read * 4)
+        assert scratch_bytes(p, cut) == round_up_bytes(16 * read * 4)
 
 
 def test_bounded_tiles_fill_vectors():
@@ -135,7 +135,7 @@ def test_bounded_tiles_fill_vectors():
     inside = Binary("and", compare("ge", i + j - 1, Const(0)), compare("lt", i + j - 1, n))
     m.step("y", (c, i), Where(inside, m.ref("e", c, i + j - 1), Const(0, "f32")), (j,), "max")
     p, target = m.done("y"), get_target("x86-64-v4")
-    group = merged(p, *register_groups(p), "L2")
+    group = merge_groups(p, *register_groups(p), "L2")
     tile = dict(Judge(p, target).verdict(group).tile)
     assert set(tile) == {"c"} and tile["c"] % target.lanes == 0
 
@@ -159,7 +159,7 @@ def test_a_total_that_nothing_reads_is_refused():
     groups = register_groups(p)
     whole = groups[0]
     for g in groups[1:]:
-        whole = merged(p, whole, g, "L1")
+        whole = merge_groups(p, whole, g, "L1")
     s = replace(decide(p, V3, "none"), groups=(replace(whole, anchor="y"),), layouts={},
                 buffers={})
     faults = check_schedule(p, complete(p, s, V3), V3)
@@ -199,7 +199,7 @@ def product():
     m.step("s", (b, i, k), m.ref("x", b, i, k) + m.ref("x", b, i, k))
     m.step("y", (b, i, n), m.ref("s", b, i, k) * m.ref("w", k, n), (k,), "sum")
     p = m.done("y")
-    return p, merged(p, *register_groups(p), "L1")
+    return p, merge_groups(p, *register_groups(p), "L1")
 
 
 @pytest.mark.parametrize("tile, elements", [({"b": 2}, 2 * 40 * 64), ({"b": 1, "i": 16}, 16 * 64),
@@ -228,7 +228,7 @@ def windows(columns):
         inside = Binary("and", compare("ge", at, Const(0)), compare("lt", at, as_expr(columns)))
         m.step(name, (c, i), Where(inside, m.ref(source, c, at), Const(0, "f32")), (k,), "max")
     p = m.done("y")
-    group = reduce(lambda a, b: merged(p, a, b, "L1"), register_groups(p))
+    group = reduce(lambda a, b: merge_groups(p, a, b, "L1"), register_groups(p))
     s = replace(decide(p, V3, "none"), groups=(group,), layouts={}, buffers={})
     return p, complete(p, s, V3)
 
@@ -254,7 +254,7 @@ def test_scratch_lies_where_the_schedule_says(columns, said, places):
         faults = check_schedule(p, other, V3)
         if said or way == "apart":
             assert not faults and complete(p, other, V3) == other and lies(other) == n
-            assert only_said(p, other, V3).groups[0].scratch == ("" if way == said else way)
+            assert keep_said(p, other, V3).groups[0].scratch == ("" if way == said else way)
         else:
             assert any("has no constant bound, choose 'apart'" in f for f in faults)
     wrong = replace(s, groups=(replace(group, scratch="behind"),))

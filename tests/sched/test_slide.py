@@ -31,7 +31,7 @@ from aotc.sched.cost.group_cost import group_cost
 from aotc.sched.cost.run_cost import fresh_boxes, run_cost
 from aotc.sched.judge.judge import Judge
 from aotc.sched.model.group_model import group_model
-from aotc.sched.model.tilegraph import merged
+from aotc.sched.model.tilegraph import merge_groups
 from aotc.sched.report.explain import explain
 from aotc.target import get_target, runs_here
 from aotc.tuner.search.learned_cost import Estimator
@@ -222,7 +222,7 @@ def test_groups_that_change_make_no_steps_until_decided_again():
         assert check_schedule(p, after, C) == []
     front = replace(g, computes=g.computes[:2], outputs=("r0",), anchor="c0")
     back = replace(g, computes=g.computes[2:])
-    both = merged(p, front, back, "L1")
+    both = merge_groups(p, front, back, "L1")
     assert isinstance(both, Group) and not both.run and not both.reuses
 
 

@@ -24,7 +24,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.runtime.simulate import find_cxx
 from aotc.sched import check_schedule, complete, decide, lower
 from aotc.sched.judge.judge import Judge
-from aotc.sched.text_choices.choose_writing import choose_writing, only_said
+from aotc.sched.text_choices.choose_writing import choose_writing, keep_said
 from aotc.target import get_target, runs_here
 from aotc.tools.verify import verify
 
@@ -241,8 +241,8 @@ def test_a_decided_schedule_says_every_choice_and_lowering_makes_none(program, c
             lower(program, less, target)
         assert complete(program, less, target).groups == decided.groups
     assert choose_writing(program, other, target) == other
-    assert said(only_said(program, other, target), next(iter(choices)))
-    bare = only_said(program, decided, target)
+    assert said(keep_said(program, other, target), next(iter(choices)))
+    bare = keep_said(program, decided, target)
     assert not any(c.text.said for g in bare.groups for c in g.choices.values())
 
 
@@ -349,7 +349,7 @@ def test_the_cost_sees_choices(choices, target):
     usual, other = edited(program, choices, target)
     judge = Judge(apply_rewrites(program, usual.rewrites), target)
     seconds = [sum(judge.priced(g).seconds for g in s.groups)
-               for s in (usual, other, only_said(program, usual, target))]
+               for s in (usual, other, keep_said(program, usual, target))]
     assert seconds[0] == pytest.approx(seconds[2], rel=1e-9) and seconds[1] > seconds[0]
 
 

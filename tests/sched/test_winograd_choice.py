@@ -17,10 +17,10 @@ from aotc.sched.candidates.winograd_choice import (
     ERROR_SHARE,
     GROWTH,
     GROWTH_BYTES,
-    Candidate,
+    FormCandidate,
     _within,
     choose_winograd,
-    exact_enough,
+    is_exact_enough,
 )
 from aotc.sched.cost.winograd_errors import ERRORS
 from aotc.sched.judge.neighbourhood import Neighbourhoods
@@ -137,12 +137,12 @@ def test_the_budget_of_errors():
             program = net(16, channels, 8, kernel=r)
             conv = find_convolution(program, program.producer["c0"])
             fits = form <= max(ERROR_FACTOR * direct, ERROR_SHARE)
-            assert exact_enough(conv, list(conv.windows.values()), m) == fits
+            assert is_exact_enough(conv, list(conv.windows.values()), m) == fits
     # (4, 3) holds as far as the table goes, (6, 3) does not; a sum beyond the table is worse
     assert max(ERRORS[4, 3, 2].values())[0] <= ERROR_SHARE < ERRORS[6, 3, 2][2048][0]
     program = net(8, 8192, 8)
     conv = find_convolution(program, program.producer["c0"])
-    assert not exact_enough(conv, list(conv.windows.values()), 4)
+    assert not is_exact_enough(conv, list(conv.windows.values()), 4)
 
 
 def test_the_table_of_errors_is_what_its_script_makes():
@@ -189,7 +189,7 @@ def test_a_form_in_one_kernel_with_what_it_reads_is_one_work_item():
 def test_small_forms_everywhere_come_before_a_large_one():
     """Two layers, room for the smaller form of both or the larger one of the first."""
     def layer(name, savings):
-        return [Candidate(name, {"oh": m}, 10.0 - s, 100 * m, 10.0, 100) for m, s in savings]
+        return [FormCandidate(name, {"oh": m}, 10.0 - s, 100 * m, 10.0, 100) for m, s in savings]
 
     first, second = layer("a", [(2, 5.0), (4, 6.0)]), layer("b", [(2, 4.0), (4, 5.5)])
     assert _within([first, second], 200) == {"a": {"oh": 2}, "b": {"oh": 2}}

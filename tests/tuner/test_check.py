@@ -6,8 +6,8 @@ import pytest
 from tuner_models import convolutions, scheduled
 
 from aotc.errors import AotcError
-from aotc.tuner.measure.whole_model import Checker, busy, pair_ratio
-from aotc.tuner.space.assemble import Choice
+from aotc.tuner.measure.whole_model import Checker, busy_seconds, pair_ratio
+from aotc.tuner.space.assemble import SiteChoice
 from aotc.tuner.space.knobs import Space, untuned_form
 from aotc.tuner.space.sites import sites
 
@@ -28,8 +28,8 @@ def checker(work, tmp_path_factory):
 
 def _chosen(work):
     _, found = sites(work.program, work.schedule, work.target)
-    return {s.name: Choice(s, Space(s, untuned_form(s), work.target).candidate({}), s.rewrites,
-                           s.name) for s in found}
+    return {s.name: SiteChoice(s, Space(s, untuned_form(s), work.target).candidate({}), s.rewrites,
+                               s.name) for s in found}
 
 
 @pytest.mark.product
@@ -76,7 +76,7 @@ def test_groups_are_judged_inside_the_model(work, checker, monkeypatch):
 
 
 def test_an_interrupted_kernel_does_not_count():
-    assert busy([[1.0, 2.0], [9.0, 2.0], [1.0, 8.0]]) == 3.0
+    assert busy_seconds([[1.0, 2.0], [9.0, 2.0], [1.0, 8.0]]) == 3.0
 
 
 def test_decisions_are_built_beside_schedules(work, checker):

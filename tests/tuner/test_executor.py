@@ -14,8 +14,8 @@ from tuner_models import convolutions, scheduled, untuned_candidates
 from aotc.ir.expr import Axis, Const, Load
 from aotc.tuner.measure import executor as module
 from aotc.tuner.measure import measure_worker
-from aotc.tuner.measure.executor import LocalExecutor, Result, in_turns
-from aotc.tuner.measure.measure_worker import against_first, median_interval, typical
+from aotc.tuner.measure.executor import LocalExecutor, Result, order_in_turns
+from aotc.tuner.measure.measure_worker import compare_with_first, median_interval, typical_seconds
 
 WORKER = """
 import json, os, pickle, sys, time
@@ -86,23 +86,23 @@ def test_what_breaks_everything_is_not_looked_for_in_each(stand_in, monkeypatch)
 
 
 def test_candidates_of_one_site_run_far_apart():
-    order = in_turns(["a", "a", "b", "a", "b", "c"])
+    order = order_in_turns(["a", "a", "b", "a", "b", "c"])
     assert sorted(order) == list(range(6)) and order == [0, 2, 5, 1, 4, 3]
 
 
 def test_disturbed_calls_do_not_count():
     runs = [[1.0, 5.0]] * 20 + [[90.0, 70.0]] * 20
-    assert typical(runs).tolist() == [1.0, 5.0]
-    assert typical([[3.0]]).tolist() == [3.0]
+    assert typical_seconds(runs).tolist() == [1.0, 5.0]
+    assert typical_seconds([[3.0]]).tolist() == [3.0]
 
 
 def test_a_site_is_judged_call_by_call():
     quiet = np.array([[1.0, 0.5, 3.0]] * 10)
     loud = quiet * np.linspace(1, 9, 10)[:, None]  # the machine gets slower, for all alike
     for calls in (quiet, loud):
-        assert against_first(calls, ["a", "a", "b"]) == [
+        assert compare_with_first(calls, ["a", "a", "b"]) == [
             (1.0, (1.0, 1.0)), (0.5, (0.5, 0.5)), (3.0, (1.0, 1.0))]
-    assert [s for s, _ in against_first(quiet[:, ::-1], ["a", "b", "a"])] == [3.0, 0.5, 1.0]
+    assert [s for s, _ in compare_with_first(quiet[:, ::-1], ["a", "b", "a"])] == [3.0, 0.5, 1.0]
 
 
 def test_the_interval_of_a_median():

@@ -11,7 +11,7 @@ from aotc.tuner.measure.inside import ModelExecutor
 from aotc.tuner.measure.records import Records
 from aotc.tuner.measure.whole_model import Built
 from aotc.tuner.session import Session
-from aotc.tuner.space.assemble import assembled
+from aotc.tuner.space.assemble import assemble_schedule
 
 
 class Machine:
@@ -120,7 +120,7 @@ def test_every_form_fits_every_copy(winograd):
     for form in search.forms:
         chosen = made.copies.choices(search.site.key, (form, ()), "tie")
         assert len(chosen) == search.copies
-        assembled(made.program, made.untuned, made.settled, made.sites, chosen, made.target)
+        assemble_schedule(made.program, made.untuned, made.settled, made.sites, chosen, made.target)
 
 
 @pytest.mark.parametrize("how", ["refused", "crashes"])

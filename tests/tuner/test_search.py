@@ -7,7 +7,7 @@ import pytest
 
 from aotc.tuner.measure.records import Record
 from aotc.tuner.search.cross_entropy import CrossEntropy, neighbours
-from aotc.tuner.search.learned_cost import Correction, held_back, rank_correlation
+from aotc.tuner.search.learned_cost import Correction, correlate_held_back, rank_correlation
 from aotc.tuner.space.knobs import Knob
 
 KNOBS = (Knob("a", (1, 2, 4, 8, 16, 32), 4), Knob("b", (1, 3, 9, 27, 81), 1),
@@ -88,7 +88,7 @@ def test_no_records_no_correction():
 
 
 def test_the_correction_orders_sites_it_has_not_seen():
-    before, after, sites = held_back(_records())
+    before, after, sites = correlate_held_back(_records())
     assert sites == 12 and before < 0.6 and after > 0.8
 
 

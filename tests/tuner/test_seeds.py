@@ -7,9 +7,9 @@ from tuner_models import convolutions, scheduled
 from aotc.errors import AotcError
 from aotc.pipeline import Options
 from aotc.sched import check_schedule, decide
-from aotc.sched.independent_parts import LOCAL, mixed
+from aotc.sched.independent_parts import LOCAL, mix_schedules
 from aotc.tuner.measure.whole_model import Built
-from aotc.tuner.space.seeds import decisions, seeded
+from aotc.tuner.space.seeds import decisions, seed_schedule
 
 
 def _schedules(work):
@@ -21,10 +21,10 @@ def test_every_component_takes_what_is_fastest_there():
     some = _schedules(work)
     assert some[0].hash != some[1].hash
     even = [[1.0] * len(s.groups) for s in some]
-    assert mixed(work.program, work.target, some, even) is not None
+    assert mix_schedules(work.program, work.target, some, even) is not None
     for first in (some, some[::-1]):
         slow = [[9.0] * len(first[0].groups), [1.0] * len(first[1].groups)]
-        found = mixed(work.program, work.target, first, slow)
+        found = mix_schedules(work.program, work.target, first, slow)
         assert {g.computes for g in found.groups} == {g.computes for g in first[1].groups}
         assert check_schedule(work.program, found, work.target) == []
 
@@ -36,7 +36,7 @@ def test_parts_of_two_schedules_stand_side_by_side():
     other = replace(base, groups=tuple(replace(g, tile={}, parallel=()) if g is last else g
                                        for g in base.groups))
     times = [[1.0] * len(base.groups), [0.5] + [2.0] * (len(base.groups) - 1)]
-    found = mixed(work.program, work.target, [base, other], times)
+    found = mix_schedules(work.program, work.target, [base, other], times)
     assert found.groups[0].tile == {} and found.groups[1:] == tuple(
         replace(g) for g in base.groups[1:])
 
@@ -70,10 +70,11 @@ def test_the_search_starts_at_the_fastest():
     least = min(len(s.groups) for s in _schedules(work))
     assert least < len(work.schedule.groups)
     machine = Machine(work, lambda s: float(len(s.groups)))
-    found = seeded(work, options, machine, lambda text: None, lambda: True)
+    found = seed_schedule(work, options, machine, lambda text: None, lambda: True)
     assert len(found.groups) <= least and machine.schedule == found
     for other in (Machine(work, lambda s: 1.0), Machine(work, None, "it crashed")):
-        assert seeded(work, options, other, lambda text: None, lambda: False) == work.schedule
+        assert seed_schedule(work, options, other, lambda text: None,
+                             lambda: False) == work.schedule
         assert other.schedule == work.schedule
 
 
@@ -93,4 +94,4 @@ def test_a_copy_of_an_input_belongs_to_its_reader():
     assert copies and not {c for _, c, _ in copies} & {s.outs[0] for s in work.program.steps}
     for order in (some, some[::-1]):
         times = [[float(i) for i in range(1, len(s.groups) + 1)] for s in order]
-        assert mixed(work.program, work.target, order, times) is not None
+        assert mix_schedules(work.program, work.target, order, times) is not None

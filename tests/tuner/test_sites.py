@@ -12,8 +12,8 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import check_schedule, decide, lower
 from aotc.sched.independent_parts import LOCAL
 from aotc.tuner.space import trial
-from aotc.tuner.space.assemble import assembled
-from aotc.tuner.space.sites import canonical, piece, renamed, sites
+from aotc.tuner.space.assemble import assemble_schedule
+from aotc.tuner.space.sites import number_buffers, piece, rename_buffers, sites
 from aotc.tuner.space.trial import trial_feeds, trial_program
 
 
@@ -63,7 +63,7 @@ def test_rewrites_that_reach_across_sites_are_settled():
     schedule = decide(work.program, target, winograd=wanted)
     settled, found = sites(work.program, schedule, target)
     assert settled == wanted and all(s.rewrites == () for s in found)
-    again = assembled(work.program, schedule, settled, found, {}, target)
+    again = assemble_schedule(work.program, schedule, settled, found, {}, target)
     assert again.rewrites == schedule.rewrites
     assert [g.tile for g in again.groups] == [g.tile for g in schedule.groups]
 
@@ -72,7 +72,7 @@ def test_a_piece_computes_what_its_computes_do(work):
     program = work.program
     part = piece(program, {s.outs[0] for s in program.steps[:2]})
     assert not check_program(part)
-    named = renamed(part, canonical(part, "b"))
+    named = rename_buffers(part, number_buffers(part, "b"))
     rng = np.random.default_rng(0)
     feeds = {part.buffers[b].onnx or b: rng.standard_normal(
         [d.value for d in part.shape(b)]).astype(np.float32) for b in part.inputs}

@@ -19,7 +19,7 @@ from aotc.sched.memory.allocate import allocate
 from aotc.target import TARGETS
 from aotc.tuner.space.knobs import Space, untuned_form
 from aotc.tuner.space.site_forms import LAYOUT, forms, layout_form, layout_name
-from aotc.tuner.space.sites import canonical, sites
+from aotc.tuner.space.sites import number_buffers, sites
 
 
 def _sites(work):
@@ -95,7 +95,7 @@ def test_the_layout_of_a_tensor_on_the_border_is_a_form(work):
     s = next(s for s in _sites(work) if any(
         s.piece.buffers[b].role == "temp" for b in s.piece.outputs))
     b = next(b for b in s.piece.outputs if s.piece.buffers[b].role == "temp")
-    number = canonical(s.piece, "")[b]
+    number = number_buffers(s.piece, "")[b]
     for layout in (Layout(), Layout((Reorder((0, 2, 1, 3)),))):
         name = layout_name(number, layout)
         form = layout_form(s, work.target, name)

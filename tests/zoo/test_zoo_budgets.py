@@ -11,7 +11,7 @@ from aotc.ir.simplify import simplify
 from aotc.options import Options
 from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import run_pipeline
-from aotc.sched.memory.allocate import in_place, liveness, slot_sizes
+from aotc.sched.memory.allocate import find_in_place, liveness, slot_sizes
 from aotc.sched.model.stored_sizes import buffer_bytes
 from aotc.sched.report.summary import summarise
 from aotc.target import TARGETS
@@ -28,7 +28,7 @@ def arena_and_bound(program, schedule, share):
     live = liveness(program, schedule.groups)
     owner = {b: b for b in live}
     for i, g in enumerate(schedule.groups):
-        for out, source in in_place(program, schedule, g, live, i).items():
+        for out, source in find_in_place(program, schedule, g, live, i).items():
             owner[out] = owner[source]
     spans = {}
     for b, root in owner.items():

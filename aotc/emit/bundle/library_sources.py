@@ -4,7 +4,7 @@ kernel and dtype (``runtime_c/library``)."""
 from collections.abc import Sequence
 
 from aotc.emit.c.arrays import address
-from aotc.emit.c.scalars import Names
+from aotc.emit.c.scalars import LocalNames
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.env import KernelEnv
 from aotc.installed import runtime_c
@@ -17,7 +17,7 @@ from aotc.ir.statements import walk_body
 _SHARED = ("aotc_heap.h", "aotc_walk.h")
 
 
-def call_lines(call: Call, env: KernelEnv, names: Names) -> list[str]:
+def call_lines(call: Call, env: KernelEnv, names: LocalNames) -> list[str]:
     """The C statement of a Call stage."""
     pointers = [address(env, at.buffer, at.offset, c_index) for at in call.operands]
     numbers = [c_index(e, 0) for e in call.numbers]

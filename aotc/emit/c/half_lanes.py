@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 KIND = {HALF: "half", BF16: "bf16"}  # in the names of functions that convert
 
 
-def widened(block: "Vectors", e: Cast) -> str:
+def widen_lanes(block: "Vectors", e: Cast) -> str:
     """C vector of f32 lanes of ``e``, a Cast of 16 bits, in a Vectors block."""
     x, kind = e.x, KIND[e.x.dtype]
     if isinstance(x, Where):  # a choice of conversions: loads convert at no cost
@@ -98,9 +98,9 @@ def store(say: Dialect, dtype: str, at: str, value: tuple[str, bool], count: str
     return say.half_put_n(at, text, count) if count else say.half_put(at, text)
 
 
-def as_bits(say: Dialect, dtype: str, value: tuple[str, bool]) -> str:
+def convert_to_bits(say: Dialect, dtype: str, value: tuple[str, bool]) -> str:
     """C vector of lanes of bits of what ``put`` gave."""
     return say.half_narrow(KIND[dtype], value[0]) if value[1] else value[0]
 
 
-__all__ = ["HALVES", "KIND", "as_bits", "bits", "put", "store", "widened"]
+__all__ = ["HALVES", "KIND", "convert_to_bits", "bits", "put", "store", "widen_lanes"]

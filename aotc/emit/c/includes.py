@@ -31,7 +31,7 @@ class Needs:
     zeros: int = 0
 
 
-def needs(kernels: Iterable[Kernel]) -> Needs:
+def find_needs(kernels: Iterable[Kernel]) -> Needs:
     """What the statements of kernels need."""
     bodies = tuple(k.body for k in kernels)
     inner = [s for body in bodies for s in walk_body(body)]
@@ -43,12 +43,12 @@ def needs(kernels: Iterable[Kernel]) -> Needs:
         bool(_dtypes(*lanes) & {*SHORT, "i32"}),
         any(isinstance(s, Expand) for s in inner),
         any(isinstance(s, Call) for s in inner),
-        any(map(on_tiles, inner)),
+        any(map(uses_tiles, inner)),
         max((_reach(s) for s in inner if isinstance(s, RowTable)), default=0) if not any(
             isinstance(s, Tile) and s.micro.unit for s in inner) else 0)
 
 
-def on_tiles(s: Stmt) -> bool:
+def uses_tiles(s: Stmt) -> bool:
     """True for sums on matrix tiles, which a thread has to be given."""
     return isinstance(s, Tile) and s.micro.template == TILES
 
@@ -72,4 +72,4 @@ def _reach(s: RowTable) -> int:
     return most
 
 
-__all__ = ["Needs", "has_groups", "needs", "on_tiles"]
+__all__ = ["Needs", "has_groups", "find_needs", "uses_tiles"]

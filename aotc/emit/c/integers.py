@@ -44,22 +44,22 @@ def _is_index_node(n: Expr) -> bool:
     return not isinstance(n, (Load, Cast)) and n.dtype in (INDEX, "bool")
 
 
-def from_data(e: Expr, known: Collection[Expr] = ()) -> bool:
+def is_unchecked_data(e: Expr, known: Collection[Expr] = ()) -> bool:
     """True if ``e`` has a value from data in it that no ``checked`` has bounded."""
     if isinstance(e, Load) or e in known:
         return True
     return not (isinstance(e, Guarded) and e.op == "checked") and any(
-        from_data(k, known) for k in children(e))
+        is_unchecked_data(k, known) for k in children(e))
 
 
-def wraps(e: Expr, known: Collection[Expr] = ()) -> TypeGuard[Binary]:
+def may_wrap(e: Expr, known: Collection[Expr] = ()) -> TypeGuard[Binary]:
     """True for sums and products whose overflow C leaves undefined."""
     return (isinstance(e, Binary) and e.op in _RING and e.dtype in _UNSIGNED
             and (e.dtype != "u16" or e.op == "mul")
-            and (e.dtype != INDEX or from_data(e, known)))
+            and (e.dtype != INDEX or is_unchecked_data(e, known)))
 
 
-def wrapping(s: "Scalars", e: Binary) -> tuple[str, int]:
+def wrap_text(s: "Scalars", e: Binary) -> tuple[str, int]:
     """(text, precedence) of a sum or product that wraps."""
     text, _ = _ring(s, e)
     return f"({DTYPES[e.dtype].c})({text})", CAST
@@ -70,7 +70,7 @@ def _ring(s: "Scalars", e: Binary) -> tuple[str, int]:
     sign, level, left, right = _RING[e.op]
     parts = []
     for k, least, first in ((e.a, left, True), (e.b, right, False)):
-        if e.dtype != "u16" and wraps(k, s.env["vars"]) and k not in s.known and k not in s.many:
+        if e.dtype != "u16" and may_wrap(k, s.env["vars"]) and k not in s.known and k not in s.many:
             text, inner = _ring(s, k)
             parts.append(f"({text})" if inner < least else text)
         elif not first and isinstance(k, Const) and 0 <= k.value < 1 << 31:

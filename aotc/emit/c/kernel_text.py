@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aotc.emit.c.arrays import declaration
-from aotc.emit.c.includes import on_tiles
-from aotc.emit.c.loop_text import Block, indent, signature
-from aotc.emit.c.named_extents import declared, with_named_extents
+from aotc.emit.c.includes import uses_tiles
+from aotc.emit.c.loop_text import BracedLines, indent, signature
+from aotc.emit.c.named_extents import declare_extents, with_named_extents
 from aotc.emit.c.scalar_writer import heading
-from aotc.emit.c.scalars import Names, rule_call
+from aotc.emit.c.scalars import LocalNames, rule_call
 from aotc.emit.c.tile_writer import Writer
 from aotc.emit.text.c_names import c_comment
 from aotc.emit.text.cexpr import Argument, c_index
@@ -125,8 +125,8 @@ class KernelText:
         frame += [] if kernel.scratch else ["(void)worker;"]
         scratch = [f"{d} = {at};" for d, at in self.scratch.values()]
         kept = [f"int64_t {v.name} = 0;" for v in kernel.kept]
-        tiles = any(map(on_tiles, walk_body(kernel.body)))
-        return indent([*frame, *pointers, *scratch, *kept, *declared(self.extents),
+        tiles = any(map(uses_tiles, walk_body(kernel.body)))
+        return indent([*frame, *pointers, *scratch, *kept, *declare_extents(self.extents),
                        *["aotc_tiles_begin();"] * tiles,
                        "for (int64_t tile = begin; tile < end; ++tile) {",
                        *indent(self.lines), "}", *["aotc_tiles_end();"] * tiles])
@@ -137,7 +137,7 @@ class KernelWriter(Writer):
     lines of the functions of stages that stand apart, by name."""
 
     def __init__(self, env: KernelEnv, name: str, tensors: Mapping[str, tuple[str, str]]) -> None:
-        super().__init__(env, Names())
+        super().__init__(env, LocalNames())
         self.name, self.tensors = name, tensors
         self.stages: dict[str, list[str]] = {}
 
@@ -150,16 +150,17 @@ class KernelWriter(Writer):
     def _section(self, s: Section) -> list[str]:
         note = heading(s)
         if s.function is None:
-            lines = self.statement(s.body[0]) if len(s.body) == 1 else Block(self.body(s.body))
-            inside = isinstance(lines, Block) or not isinstance(s.body[0], For)
-            return Block(lines, note) if inside else [*note, *lines]  # it declares all inside
+            only = len(s.body) == 1
+            lines = self.statement(s.body[0]) if only else BracedLines(self.body(s.body))
+            inside = isinstance(lines, BracedLines) or not isinstance(s.body[0], For)
+            return BracedLines(lines, note) if inside else [*note, *lines]  # it declares all inside
         function = f"{self.name}_{s.function.name}"
         body, extents = with_named_extents(s.body)
         parameters, arguments = self.passed(s.function, needs_frame(s))
         if s.function.name not in self.stages:
             self.stages[s.function.name] = [
                 *note, *signature(f"AOTC_APART void {function}", parameters), "{",
-                *indent([*declared(extents), *self.inside(body)]), "}", ""]
+                *indent([*declare_extents(extents), *self.inside(body)]), "}", ""]
         return [f"{function}({', '.join(arguments)});"]
 
     def passed(self, function: Function, frame: bool) -> tuple[list[str], list[str]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aotc.emit.bundle.library_sources import library_files, library_header
-from aotc.emit.c.includes import Needs, needs
+from aotc.emit.c.includes import Needs, find_needs
 from aotc.emit.c.kernel_text import KernelText, Text, kernel_functions
 from aotc.emit.c.narrow_lanes import HEADER
 from aotc.emit.c.register_tile import COUNTED
@@ -42,7 +42,7 @@ def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = (),
         files[f"{name}_ukernels.h"] = _ukernel_header(name, dialect, ukernels)
         files[f"{name}_kernels_0.c"] = _ukernel_file(name, target, dialect, ukernels)
     for i, chunk in enumerate(_chunks(functions)):
-        here = needs(t.kernel for t in chunk)
+        here = find_needs(t.kernel for t in chunk)
         stages: dict[str, str] = {}
         text = _preamble(name, target, dialect, bool(ukernels), plan.math, here) + head + "\n".join(
             _behind_stages(t, stages) for t in chunk)

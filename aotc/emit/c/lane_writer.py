@@ -7,9 +7,9 @@ from aotc.emit.c.arrays import address, element
 from aotc.emit.c.loop_text import fitted_loop, indent, lane_loop
 from aotc.emit.c.narrow_lanes import integers
 from aotc.emit.c.scalar_writer import ScalarWriter, neutral_text
-from aotc.emit.c.scalars import LEVEL, Names, Scalars
+from aotc.emit.c.scalars import LEVEL, LocalNames, Scalars
 from aotc.emit.c.vector_stores import store_lines
-from aotc.emit.c.vectors import Vectors, alone
+from aotc.emit.c.vectors import Vectors, is_scalar
 from aotc.emit.text.cexpr import c_index, c_size
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
@@ -54,7 +54,7 @@ class LaneWriter(ScalarWriter):
 
     env: KernelEnv
 
-    def __init__(self, env: KernelEnv, names: Names) -> None:
+    def __init__(self, env: KernelEnv, names: LocalNames) -> None:
         super().__init__(env, names)
         self.lanes: Lanes | None = None
         self.across: dict[Var, str] = {}
@@ -127,7 +127,7 @@ class LaneWriter(ScalarWriter):
             one = element(self.env, load.buffer, load.index[0], c_index)
             lanes.names[var] = name = self.names.fresh("acc")
             lanes.sums = True
-            return [say.constant(name, one if alone(say) else say.load_tile(at))
+            return [say.constant(name, one if is_scalar(say) else say.load_tile(at))
                     if var.dtype == "f32" else
                     f"const aotc_vm {name} = aotc_load_i32({at});"]
         if load.dtype == "i32":
@@ -169,7 +169,7 @@ class LaneWriter(ScalarWriter):
         across = acc in self.across
         if fold == "sum" and isinstance(value, Binary) and value.op == "mul" and not (
                 across and block.count):
-            if alone(say):
+            if is_scalar(say):
                 return f"{name} += {block.text(value.a, LEVEL['mul'])} * {block.text(value.b, 14)};"
             a, b = block.operand(value.a), block.operand(value.b)
             return say.fma_across(a, b, name) if across else say.fma(a, b, name)

@@ -13,7 +13,7 @@ INDENT = "    "
 Lines = Callable[[str, Dialect], list[str]]
 
 
-class Block(list[str]):
+class BracedLines(list[str]):
     """Lines whose names end with them, below a comment: in braces of their own, but where nothing
     else is inside a pair that stands anyway."""
 
@@ -30,9 +30,9 @@ class Block(list[str]):
         return [*self.note, *self]
 
 
-def standing(lines: Sequence[str]) -> list[str]:
+def brace_lines(lines: Sequence[str]) -> list[str]:
     """Lines of a statement that others stand beside."""
-    return lines.braced() if isinstance(lines, Block) else [*lines]
+    return lines.braced() if isinstance(lines, BracedLines) else [*lines]
 
 
 def indent(lines: Sequence[str], depth: int = 1) -> list[str]:
@@ -47,7 +47,7 @@ def loop(r: Range, body: Sequence[str], note: str = "",
         bound = [f"const int64_t {r.axis.name} = {c_index(r.lo, 0)};"]
         if uses is None:
             bound.append(f"(void){r.axis.name};")
-        return Block([*(bound if uses is None or r.axis.name in uses else ()), *body])
+        return BracedLines([*(bound if uses is None or r.axis.name in uses else ()), *body])
     name, lo, hi = r.axis.name, c_index(r.lo, 0), c_index(r.hi, 11)
     head = f"for (int64_t {name} = {lo}; {name} < {hi}; ++{name}) {{{note}"
     return [head] + indent(body) + ["}"]
@@ -102,16 +102,16 @@ def lane_loop(r: Range, say: Dialect, body: Lines, uses: Collection[str]) -> lis
     whole = simplify(extent % lanes) == Const(0)
     top = upper(extent)
     if top is not None and top < lanes:
-        return Block([f"const int64_t {name} = {lo}, {name}_n = {hi} - {name};",
-                      f"if ({name}_n > 0) {{", *indent(body(f"{name}_n", say)), "}"])
+        return BracedLines([f"const int64_t {name} = {lo}, {name}_n = {hi} - {name};",
+                            f"if ({name}_n > 0) {{", *indent(body(f"{name}_n", say)), "}"])
     if whole:
         return [f"for (int64_t {name} = {lo}; {name} < {hi}; {name} += {lanes}) {{"] + indent(
             body("", say)) + ["}"]
     rest = [f"if ({name} < {hi}) {{", f"{INDENT}const int64_t {name}_n = {hi} - {name};"] + indent(
         body(f"{name}_n", say)) + ["}"]
-    return Block([f"int64_t {name} = {lo};",
-                  f"for (; {name} + {lanes} <= {hi}; {name} += {lanes}) {{",
-                  *indent(body("", say)), "}", *rest])
+    return BracedLines([f"int64_t {name} = {lo};",
+                        f"for (; {name} + {lanes} <= {hi}; {name} += {lanes}) {{",
+                        *indent(body("", say)), "}", *rest])
 
 
 def signature(head: str, items: Sequence[str], end: str = "", depth: int = 0) -> list[str]:

@@ -63,7 +63,7 @@ def _with_names(body: Body, named: Mapping[Expr, Expr]) -> Body:
     return tuple(out)
 
 
-def declared(named: Named) -> list[str]:
+def declare_extents(named: Named) -> list[str]:
     """C lines that declare the names."""
     return [f"const int64_t {c_index(own, 0)} = {c_index(e, 0)};" for own, e in named]
 
@@ -91,4 +91,4 @@ def _size(e: Expr) -> tuple[int, str]:
     return sum(1 for _ in walk(e)), c_index(e, 0)
 
 
-__all__ = ["declared", "with_named_extents"]
+__all__ = ["declare_extents", "with_named_extents"]

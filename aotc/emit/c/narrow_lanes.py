@@ -19,7 +19,7 @@ HEADER = "aotc_narrow.h"
 _CALLS = {"add": "aotc_iadd", "sub": "aotc_isub", "mul": "aotc_imul"}
 
 
-def as_float(block: "Vectors", e: Cast) -> str | None:
+def convert_to_float(block: "Vectors", e: Cast) -> str | None:
     """C vector of ``e``, a Cast to f32, in a Vectors block; None if its lanes have no integer
     form (it is gathered then)."""
     x = e.x
@@ -54,7 +54,7 @@ def integers(block: "Vectors", e: Expr) -> str:
     return f"aotc_load_{e.dtype}({p})"
 
 
-def stored(block: "Vectors", e: Expr) -> str:
+def stored_lanes(block: "Vectors", e: Expr) -> str:
     """C text of the i32 lanes whose low bits a put of ``e`` (``is_lane_value``) keeps."""
     if isinstance(e, Cast) and e.x.dtype == "f32":
         return f"aotc_to_i32({block.text(e.x)})"
@@ -68,4 +68,4 @@ def store(p: Put, value: str, count: str, at: str) -> str:
     return f"{name}_n({at}, {value}, {count});" if count else f"{name}({at}, {value});"
 
 
-__all__ = ["as_float", "integers", "store", "stored"]
+__all__ = ["convert_to_float", "integers", "store", "stored_lanes"]

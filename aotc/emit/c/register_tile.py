@@ -51,7 +51,7 @@ INTEGERS = {
 
 
 @dataclass(frozen=True)
-class RegisterTile:
+class RegisterTileText:
     """The sums of ``mr`` rows by ``nv`` vectors of ``lanes`` columns.  element: C text of that of
     row ``i`` at a step ``k0`` of the sum; rows: of the pointers that it calls ``a_rows``, inside
     the loop over taps; reread: vectors of columns, the last ones, for which no register is left:

@@ -5,8 +5,8 @@ from typing import Any
 
 from aotc.emit.c.arrays import element
 from aotc.emit.c.integers import is_index
-from aotc.emit.c.loop_text import Block, indent, loop, standing
-from aotc.emit.c.scalars import Names, Scalars, literal
+from aotc.emit.c.loop_text import BracedLines, brace_lines, indent, loop
+from aotc.emit.c.scalars import LocalNames, Scalars, literal
 from aotc.emit.text.c_names import c_comment
 from aotc.emit.text.cexpr import ATOM, c_index
 from aotc.emit.text.env import Env
@@ -37,7 +37,7 @@ def neutral_text(fold: str, dtype: str) -> str:
 class ScalarWriter:
     """C text of one kernel's statements.  Everything is as they say; here it is only spelled."""
 
-    def __init__(self, env: Env, names: Names) -> None:
+    def __init__(self, env: Env, names: LocalNames) -> None:
         self.env, self.names = env, names
 
     def body(self, body: Sequence[Stmt]) -> list[str]:
@@ -51,11 +51,11 @@ class ScalarWriter:
             if done > i + 1:
                 out += self.lets([x for x in body[i:done] if isinstance(x, Let)])
             else:
-                out += standing(self.statement(s))
+                out += brace_lines(self.statement(s))
         return out
 
     def statement(self, s: Stmt) -> list[str]:
-        """C lines of one statement, a ``Block`` where its names end with it."""
+        """C lines of one statement, a ``BracedLines`` where its names end with it."""
         write: Any = getattr(self, s.METHOD)
         lines: list[str] = write(s)
         return lines
@@ -83,7 +83,7 @@ class ScalarWriter:
         if not s.rest:
             return [f"for (int64_t {name} = {lo}; {name} < {hi}; {name} += {s.step}) {{{note}",
                     *body, "}"]
-        return Block([
+        return BracedLines([
             f"int64_t {name} = {lo};",
             f"for (; {name} + {s.step} <= {hi}; {name} += {s.step}) {{", *body, "}",
             f"for (; {name} < {hi}; ++{name}) {{", *indent(self.inside(s.rest)), "}"])
@@ -113,7 +113,7 @@ class ScalarWriter:
         if len(body) != 1:
             return self.body(body)
         lines = self.statement(body[0])
-        return lines.alone() if isinstance(lines, Block) else lines
+        return lines.alone() if isinstance(lines, BracedLines) else lines
 
     def section(self, s: Section) -> list[str]:
         return [*heading(s), *self.body(s.body)]

@@ -10,12 +10,12 @@ from aotc.emit.c.arrays import element
 from aotc.emit.c.integers import (
     CAST,
     cast,
-    from_data,
     integer_call,
     integer_unary,
     is_index,
-    wrapping,
-    wraps,
+    is_unchecked_data,
+    may_wrap,
+    wrap_text,
 )
 from aotc.emit.text.cexpr import ATOM, _index, bracket, c_index
 from aotc.emit.text.env import Env
@@ -93,7 +93,7 @@ def _decimal(value: Any, dtype: str) -> str:
     return text if any(c in text for c in ".en") else text + ".0"
 
 
-def shared(roots: Iterable[Expr]) -> set[Expr]:
+def find_shared(roots: Iterable[Expr]) -> set[Expr]:
     """Non-trivial nodes used more than once below the roots."""
     todo = list(roots)
     count, seen = Counter(todo), set[Expr]()
@@ -117,7 +117,7 @@ def rule_call(rules: Sequence[Rule], kernel: Kernel, prefix: str,
     return lambda e: f"{prefix}_{e.op}({first}, {number[kernel.rule(e)]}, "
 
 
-class Names:
+class LocalNames:
     """Fresh names of local constants inside one kernel."""
 
     def __init__(self) -> None:
@@ -134,11 +134,11 @@ class Scalars:
     env: {"buffer": name -> C pointer, "rule": Guarded -> C text of its call's first arguments}.
     """
 
-    def __init__(self, env: Env, names: Names, roots: Iterable[Expr] = ()) -> None:
+    def __init__(self, env: Env, names: LocalNames, roots: Iterable[Expr] = ()) -> None:
         self.env, self.names = env, names
         self.lines: list[str] = []
         self.known: dict[Expr, str] = {}
-        self.many = shared(roots)
+        self.many = find_shared(roots)
 
     def text(self, e: Expr, least: int = 0) -> str:
         """C expression of ``e`` (in brackets unless it binds at least as tight as ``least``);
@@ -183,8 +183,8 @@ class Scalars:
             return f"{self.env['rule'](e)}{self.text(e.a)}, {self.text(e.b)})", ATOM
         if t.kind == "f" and e.op not in _INFIX:
             return self._float_call(e), ATOM
-        if wraps(e, self.env["vars"]):
-            return wrapping(self, e)
+        if may_wrap(e, self.env["vars"]):
+            return wrap_text(self, e)
         if e.op not in _INFIX or e.op == "div" and t.kind != "f":
             return integer_call(self, e)
         if t.size >= 4 or e.dtype == "bool":
@@ -246,4 +246,4 @@ class Scalars:
 
 def _counts_from_end(e: Expr, cond: Expr | None) -> TypeGuard[Binary]:
     return (isinstance(e, Binary) and e.op == "add" and e.dtype == INDEX
-            and cond == Binary("lt", e.a, Const(0)) and not from_data(e.b))
+            and cond == Binary("lt", e.a, Const(0)) and not is_unchecked_data(e.b))

@@ -6,12 +6,12 @@ from typing import Any
 from aotc.emit.bundle.library_sources import call_lines
 from aotc.emit.c.arrays import address
 from aotc.emit.c.lane_writer import Lanes, LaneWriter
-from aotc.emit.c.loop_text import Block, indent, loops
+from aotc.emit.c.loop_text import BracedLines, indent, loops
 from aotc.emit.c.register_tile import (
     COUNTED,
     INTEGERS,
     Elements,
-    RegisterTile,
+    RegisterTileText,
     byte_words,
     tile_words,
 )
@@ -49,7 +49,7 @@ class Writer(LaneWriter):
         return [f"{DTYPES[s.dtype].c} {self.env['buffer'](s.name)}[{s.elements}]{aligned};"]
 
     def scope(self, s: Scope) -> list[str]:
-        return Block(self.inside(s.body))
+        return BracedLines(self.inside(s.body))
 
     def fill(self, s: Fill) -> list[str]:
         value = constant(s.value)
@@ -166,7 +166,7 @@ class Writer(LaneWriter):
         step = "" if params["unit"] else f" * {c_index(s.a.step, 13)}"
         ahead = self._argument(s) if s.ahead else ["", ""]
         sums: dict[str, Any] = {
-            "tile": RegisterTile(
+            "tile": RegisterTileText(
                 s.summed, s.micro.nv, s.micro.lanes, f"a_rows[i][k0{step}]", tuple(rows), s.reread),
             "masked": params["masked"], "column": params["column"],
             "taps": "" if one else c_index(s.taps, 11), "kc": c_index(s.kc, 11),
@@ -203,7 +203,7 @@ class Writer(LaneWriter):
         self.lanes = None
         lines = [*head, *lines]
         one = sum(not line.startswith(" ") for line in lines) == 1
-        return lines if one else Block(lines)
+        return lines if one else BracedLines(lines)
 
     def call(self, s: Call) -> list[str]:
         return call_lines(s, self.env, self.names)
@@ -286,7 +286,7 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
     first, step = ("k_lo", "k0") if unit else ("k_lo * ak", "k0 * ak")
     rows = tuple(f"a[{i}] + {first}" for i in range(s.summed)) if m.part else ()
     return name, params | {
-        "part": m.part, "column": column, "fetches": fetches, "tile": RegisterTile(
+        "part": m.part, "column": column, "fetches": fetches, "tile": RegisterTileText(
             s.summed, m.nv, m.lanes, f"{'a_rows' if m.part else 'a'}[i][{step}]", rows, s.reread)}
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from aotc.emit.c import half_lanes as halves
 from aotc.emit.c.arrays import address, element
 from aotc.emit.c.loop_text import INDENT
-from aotc.emit.c.narrow_lanes import store, stored
-from aotc.emit.c.scalars import Names
-from aotc.emit.c.vectors import Vectors, alone
+from aotc.emit.c.narrow_lanes import store, stored_lanes
+from aotc.emit.c.scalars import LocalNames
+from aotc.emit.c.vectors import Vectors, is_scalar
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect, OperandText
 from aotc.emit.text.env import KernelEnv
@@ -19,7 +19,7 @@ from aotc.ir.statements import Put
 
 
 def store_lines(puts: Sequence[Put], lane: Axis, say: Dialect, count: str, env: KernelEnv,
-                names: Names, acc: Mapping[Var, str],
+                names: LocalNames, acc: Mapping[Var, str],
                 known: Mapping[Expr, OperandText] | None = None, summed: bool = False) -> list[str]:
     """Evaluate the puts at the lane axis and store: contiguous, with a stride, or lane by lane.
     ``known``: {expression: Operand} evaluated before.  ``summed``: accumulators hold sums."""
@@ -38,7 +38,7 @@ def store_lines(puts: Sequence[Put], lane: Axis, say: Dialect, count: str, env: 
             lines += _half_stores(p, (v, converts), lane, step, say, count, env, names, at)
         elif step == Const(1) and p.value.dtype != "f32":
             lines.append(store(p, v, count, at))
-        elif alone(say) and p.value.dtype == "f32" and not (count or env.get("put")):
+        elif is_scalar(say) and p.value.dtype == "f32" and not (count or env.get("put")):
             lines.append(f"{element(env, p.buffer, p.offset, c_index)} = {v};")
         elif step == Const(1):
             lines.append(say.store_n(at, v, count) if count else say.store(at, v))
@@ -54,22 +54,22 @@ def _value(block: Vectors, e: Expr) -> tuple[str, bool]:
     that the store converts)."""
     if e.dtype in HALVES:
         return halves.put(block, e)
-    return block.text(e) if e.dtype == "f32" else stored(block, e), False
+    return block.text(e) if e.dtype == "f32" else stored_lanes(block, e), False
 
 
 def _half_stores(put: Put, value: tuple[str, bool], lane: Axis, step: Expr | None, say: Dialect,
-                 count: str, env: KernelEnv, names: Names, at: str) -> list[str]:
+                 count: str, env: KernelEnv, names: LocalNames, at: str) -> list[str]:
     """Store half precision: contiguous, with a stride, or lane by lane."""
     if step == Const(1):
         return [halves.store(say, put.value.dtype, at, value, count)]
-    lanes = halves.as_bits(say, put.value.dtype, value)
+    lanes = halves.convert_to_bits(say, put.value.dtype, value)
     if step is not None and say.facts.strided:
         return [say.half_put_apart(at, c_index(step, 13), lanes)]
     return _scattered(put, lanes, lane, say, count, env, names)
 
 
 def _scattered(put: Put, value: str, lane: Axis, say: Dialect, count: str, env: KernelEnv,
-               names: Names) -> list[str]:
+               names: LocalNames) -> list[str]:
     """Store a vector lane by lane."""
     spill = names.fresh("g")
     one = Axis(f"{lane.name}_l", lane.extent)

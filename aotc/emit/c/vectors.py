@@ -9,10 +9,18 @@ from collections.abc import Iterable, Mapping
 from typing import TypeGuard
 
 from aotc.emit.c.arrays import address
-from aotc.emit.c.half_lanes import HALVES, bits, widened
+from aotc.emit.c.half_lanes import HALVES, bits, widen_lanes
 from aotc.emit.c.lane_bounds import lanes_between
-from aotc.emit.c.narrow_lanes import as_float
-from aotc.emit.c.scalars import CONDITION, LEVEL, Names, Scalars, literal, shared, signed_literal
+from aotc.emit.c.narrow_lanes import convert_to_float
+from aotc.emit.c.scalars import (
+    CONDITION,
+    LEVEL,
+    LocalNames,
+    Scalars,
+    find_shared,
+    literal,
+    signed_literal,
+)
 from aotc.emit.text.cexpr import ATOM, bracket, c_index
 from aotc.emit.text.dialect import Dialect, OperandText
 from aotc.emit.text.env import KernelEnv
@@ -52,14 +60,14 @@ class Vectors:
     None.
     """
 
-    def __init__(self, env: KernelEnv, names: Names, lane: Axis, say: Dialect, count: str,
+    def __init__(self, env: KernelEnv, names: LocalNames, lane: Axis, say: Dialect, count: str,
                  roots: Iterable[Expr], acc: Mapping[Var, str] | None = None,
                  fill: str = "0.0f") -> None:
         self.env, self.names, self.lane, self.say = env, names, lane, say
         self.count, self.fill, self.acc = count, fill, acc or {}
         self.lines: list[str] = []
         self.known: dict[Expr, OperandText] = {}
-        self.many = shared(roots)
+        self.many = find_shared(roots)
         self.guard: Expr | None = None
         self.summed = False
         self.stretches: dict[Expr, Stretch | None] = {}
@@ -114,9 +122,9 @@ class Vectors:
             return self._where(e)
         say = self.say
         if isinstance(e, Cast) and e.x.dtype in HALVES:
-            return widened(self, e)
+            return widen_lanes(self, e)
         if isinstance(e, Cast) and e.dtype == "f32" and say.vectors.fixed:
-            text = as_float(self, e)
+            text = convert_to_float(self, e)
             if text is not None:
                 return text
         if isinstance(e, Unary) and e.op == "neg":
@@ -162,7 +170,7 @@ class Vectors:
         return self.say.scaled(function, self.text(argument), repr(scale))
 
     def _broadcast(self, e: Expr) -> OperandText:
-        if alone(self.say):
+        if is_scalar(self.say):
             return OperandText(self._one_lane(e))
         return self._same(signed_literal(e.value, "f32")[0] if isinstance(e, Const)
                           else self._scalar(e))
@@ -193,7 +201,7 @@ class Vectors:
         if self.guard is not None or e.dtype != "f32" or (
                 data and self._moves_data(e.index[0])):
             return self._gather(e)
-        if alone(self.say) and not (self.count or self.env.get("reads")):
+        if is_scalar(self.say) and not (self.count or self.env.get("reads")):
             return self._one_lane(e)
         if step != Const(1):
             return self._load_strided(e, step)
@@ -255,7 +263,7 @@ class Vectors:
 
     def _gather(self, e: Expr) -> str:
         """Evaluate lane by lane into an array; dead lanes and guarded-off lanes are zero."""
-        if alone(self.say) and not self.env.get("get"):
+        if is_scalar(self.say) and not self.env.get("get"):
             return self._one_lane(e if self.guard is None else Where(
                 self.guard, e, Const(0, e.dtype)))
         return self.say.load(self.gathered(e, "float"))
@@ -377,7 +385,7 @@ class Vectors:
             spilled = OperandText(self._gather(Cast("f32", cond)))
             return self.say.compare("ne", spilled, self._same("0.0f"))
         whole = cond if self.guard is None else Binary("and", self.guard, cond)
-        if alone(self.say) and not self.env.get("get"):
+        if is_scalar(self.say) and not self.env.get("get"):
             return self._one_lane(whole)
         inner = Scalars(self.env, self.names)
         one = self._per_lane(whole)
@@ -400,7 +408,7 @@ class Vectors:
         return _is_value_test(cond)
 
 
-def alone(say: Dialect) -> bool:
+def is_scalar(say: Dialect) -> bool:
     """True where a vector is one scalar."""
     return bool(say.vectors.fixed and say.lanes == 1)
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 from aotc.emit.c import kernels as c_kernels
 from aotc.emit.c.kernel_text import KernelText, KernelWriter
-from aotc.emit.c.loop_text import indent, standing
-from aotc.emit.c.named_extents import declared
+from aotc.emit.c.loop_text import brace_lines, indent
+from aotc.emit.c.named_extents import declare_extents
 from aotc.emit.c.scalars import Scalars
 from aotc.emit.dsa.device_text import device_lines, kept_text
 from aotc.emit.text.cexpr import c_index, c_size
@@ -104,7 +104,7 @@ class CoreText(KernelText):
                 f"{count}, {kernel.clusters});"] if self.plan.turns else []
         name = "at" if turn else "tile"
         return indent([
-            *frame, *pointers, *declared(self.extents),
+            *frame, *pointers, *declare_extents(self.extents),
             "aotc_dsa *const machine = aotc_dsa_open(f->slab + worker * f->slab_stride,",
             f"    {kept_text(self.plan)});",
             f"for (int64_t {name} = begin; {name} < end; ++{name}) {{",
@@ -124,7 +124,7 @@ class _CoreWriter(KernelWriter):
         return "void"
 
     def section(self, s: Section) -> list[str]:
-        return [*standing(super().section(s)), "aotc_dsa_computed(core);"]
+        return [*brace_lines(super().section(s)), "aotc_dsa_computed(core);"]
 
     def passed(self, function: Function, frame: bool) -> tuple[list[str], list[str]]:
         parameters, arguments = super().passed(function, frame)

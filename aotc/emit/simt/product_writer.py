@@ -9,8 +9,8 @@ from jinja2 import Template
 from aotc.emit.c.arrays import address
 from aotc.emit.c.half_lanes import KIND
 from aotc.emit.c.integers import is_index
-from aotc.emit.c.loop_text import Block, indent
-from aotc.emit.c.scalars import Names, Scalars
+from aotc.emit.c.loop_text import BracedLines, indent
+from aotc.emit.c.scalars import LocalNames, Scalars
 from aotc.emit.simt.simt_writer import BlockWriter, flat_count, unflatten
 from aotc.emit.simt.thread_sums import ThreadSums, thread_sums
 from aotc.emit.text.cexpr import c_index
@@ -48,7 +48,7 @@ class ProductWriter(BlockWriter):
     target's folder.  ``small``: names of numbers of 32 bits in the product at work, ``sums``: what
     each of its threads has."""
 
-    def __init__(self, env: Env, names: Names, threads: int, base: int,
+    def __init__(self, env: Env, names: LocalNames, threads: int, base: int,
                  row: Callable[[str], ProductRow], template: Callable[[str], Template]) -> None:
         super().__init__(env, names, threads, base)
         self.row, self.template = row, template
@@ -69,7 +69,7 @@ class ProductWriter(BlockWriter):
         lines += self.sums.names if self.sums else ()
         lines += self.body(s.body)
         self.small = frozenset()
-        return Block(lines)
+        return BracedLines(lines)
 
     def block_array(self, s: BlockArray) -> list[str]:
         c, name = _element(s.dtype), s.name.removeprefix(OWN)
@@ -111,7 +111,7 @@ class ProductWriter(BlockWriter):
         binds = unflatten(s.ranges, extents, at, kind, self.names, names_in(s.body), self.small)
         lines = [f"const {kind} {at} = threadIdx.x;", *binds, *self.body(s.body)]
         if count == self.threads:
-            return Block(lines)
+            return BracedLines(lines)
         return [f"if (threadIdx.x < {total}) {{", *indent(lines), "}"]
 
     # ------------------------------------------------------------ operands

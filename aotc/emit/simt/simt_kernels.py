@@ -13,7 +13,7 @@ import jinja2
 
 from aotc.emit.c.arrays import declaration
 from aotc.emit.c.loop_text import indent, signature
-from aotc.emit.c.scalars import Names, rule_call
+from aotc.emit.c.scalars import LocalNames, rule_call
 from aotc.emit.simt.product_writer import ProductWriter
 from aotc.emit.text.c_names import c_comment, prefix
 from aotc.emit.text.cexpr import Argument, c_index, sym_field
@@ -88,7 +88,7 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
         "arrays": {a.buffer: a for a in kernel.arrays}, "vars": {},
         "rule": rule_call(rules, kernel, "aotc", "fault")}
     names = names_in(kernel.body)
-    writer = ProductWriter(values, Names(), kernel.threads, base, target.product_row,
+    writer = ProductWriter(values, LocalNames(), kernel.threads, base, target.product_row,
                            env.get_template)
     body = writer.body(with_symbols(kernel.body, Argument.of))
     bytes_ = base + kernel.lowered.staged

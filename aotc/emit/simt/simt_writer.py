@@ -6,9 +6,9 @@ written together.
 
 from collections.abc import Collection, Sequence
 
-from aotc.emit.c.loop_text import Block, indent
+from aotc.emit.c.loop_text import BracedLines, indent
 from aotc.emit.c.scalar_writer import ScalarWriter
-from aotc.emit.c.scalars import Names, Scalars
+from aotc.emit.c.scalars import LocalNames, Scalars
 from aotc.emit.text.cexpr import ATOM, c_index, c_int
 from aotc.emit.text.env import Env
 from aotc.ir.contents import names_in
@@ -27,7 +27,7 @@ class BlockWriter(ScalarWriter):
     block's memory for what threads of several warps fold.  ``small``: names of numbers
     of 32 bits."""
 
-    def __init__(self, env: Env, names: Names, threads: int, base: int) -> None:
+    def __init__(self, env: Env, names: LocalNames, threads: int, base: int) -> None:
         super().__init__(env, names)
         self.threads, self.base = threads, base
         self.small: frozenset[str] = frozenset()
@@ -44,7 +44,7 @@ class BlockWriter(ScalarWriter):
                           self.small)
         lines = [f"for ({kind} {at} = {first}; {at} < {total}; {at} += {step}) {{",
                  *indent(binds + self.body(s.body) if binds else self.inside(s.body)), "}"]
-        return Block(before + lines) if before else lines
+        return BracedLines(before + lines) if before else lines
 
     def first(self, s: First) -> list[str]:
         return [f"if (threadIdx.x % {s.size} == 0) {{", *indent(self.inside(s.body)), "}"]
@@ -75,7 +75,7 @@ class BlockWriter(ScalarWriter):
         x = Var("x", fold.var.dtype)
         step = Scalars({**self.env, "vars": {**self.env["vars"], x: f"{parts}[{part}]"}}, names)
         update = step.text(Binary(FOLD_STEP[fold.fold], fold.var, x))
-        return Block([
+        return BracedLines([
             f"const aotc_shared<{c}> {parts} = aotc_slice<{c}>(shared, {self.base}, "
             f"{self.threads // WARP});",
             *before, f"const {kind} {row} = threadIdx.x / {s.size};",
@@ -89,7 +89,7 @@ class BlockWriter(ScalarWriter):
                 f"++{part})", f"    {acc} = {update};", *inner]), "}", "aotc_syncthreads();"])
 
 
-def flat_count(ranges: Sequence[Range], names: Names,
+def flat_count(ranges: Sequence[Range], names: LocalNames,
                bounded: bool = True) -> tuple[list[str], str, str, list[str]]:
     """(declarations, text of the number of points, C type that counts them, text of each extent).
     32 bits where they are enough: divisions are much cheaper.  bounded: the extent of the outermost
@@ -114,8 +114,8 @@ def flat_count(ranges: Sequence[Range], names: Names,
     return before, " * ".join(live) or f"1{suffix}", kind, texts
 
 
-def unflatten(ranges: Sequence[Range], extents: Sequence[str], at: str, kind: str, names: Names,
-              uses: Collection[str], small: Collection[str] = ()) -> list[str]:
+def unflatten(ranges: Sequence[Range], extents: Sequence[str], at: str, kind: str,
+              names: LocalNames, uses: Collection[str], small: Collection[str] = ()) -> list[str]:
     """Lines that bind the axes among the names ``uses`` at the flat position ``at``; those among
     ``small`` have 32 bits."""
     out = []

@@ -15,9 +15,9 @@ from collections.abc import Collection
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.sched.candidates.partition import Partition
-from aotc.sched.choose.connect import numbered, register_groups
+from aotc.sched.choose.connect import number_groups, register_groups
 from aotc.sched.judge.judge import Judge
-from aotc.sched.model.tilegraph import ordered
+from aotc.sched.model.tilegraph import order_groups
 from aotc.target.base import Target
 
 BEAM = 3
@@ -41,13 +41,13 @@ def connect_by_cost(program: Program, target: Target, beam: int = BEAM,
             states = sorted({s.key: s for s in grown}.values(), key=lambda s: s.seconds)[:beam]
         if states[0] is best:
             break
-    return numbered(map(judge.finished, ordered(program, states[0].all_groups())))
+    return number_groups(map(judge.finished, order_groups(program, states[0].all_groups())))
 
 
 def _edges(program: Program, start: Partition) -> tuple[tuple[str, str], ...]:
     """(producer, consumer) pairs of the first compute's names, in order of production."""
     seen: dict[tuple[str, str], None] = {}
-    for g in ordered(program, start.all_groups()):
+    for g in order_groups(program, start.all_groups()):
         for o in g.outputs:
             for s in program.consumers.get(o, ()):
                 if start.owner[s.outs[0]] != g.name:

@@ -23,7 +23,7 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Compute, Program, Rewrite, Step
 from aotc.ir.simplify import split_linear
 from aotc.passes.layout_rule import layout_rewrite
-from aotc.sched.choose.layout_choices import blocked, channels_last
+from aotc.sched.choose.layout_choices import blocked_layout, channels_last
 from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.sched.model.elementwise import elementwise_class, elementwise_inputs
 from aotc.sched.model.size import estimate
@@ -79,7 +79,7 @@ def _agreed(program: Program, target: Target, members: Sequence[str], must: bool
     if kinds == {"rows"}:
         return Layout()
     if kinds == {"blocks"} and (must or len(dims) == 1):
-        return blocked(shape, min(dims), target.lanes) or (
+        return blocked_layout(shape, min(dims), target.lanes) or (
             channels_last(len(shape), min(dims)) if must else None)
     return None
 

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.sched.judge.judge import Judge
-from aotc.sched.model.tilegraph import ordered
+from aotc.sched.model.tilegraph import order_groups
 
 FEW = 64  # changes to a mapping that are kept beside it
 MAX_COMPUTES = 128  # of one group
@@ -55,7 +55,7 @@ class Partition:
     def of(program: Program, groups: Sequence[Group], judge: Judge) -> "Partition":
         """The state of ``groups``, in any order."""
         owner = {c: g.name for g in groups for c in g.computes}
-        ranks = {g.name: i for i, g in enumerate(ordered(program, groups))}
+        ranks = {g.name: i for i, g in enumerate(order_groups(program, groups))}
         return Partition(program, Changed({g.name: g for g in groups}), Changed(owner),
                          Changed(ranks), sum(judge.verdict(g).seconds for g in groups), 0)
 

@@ -21,12 +21,12 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.sched.check.choices import choices_of
 from aotc.sched.cost.decided import aligned_products
-from aotc.sched.cost.predict import as_decided, ends_unknown, in_registers
+from aotc.sched.cost.predict import has_decided_stages, has_unknown_ends, may_write_out
 from aotc.sched.model.group_model import group_model
 from aotc.sched.model.size import row_tails
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.typical_calls import spread_calls
-from aotc.sched.narrowed_program import within
+from aotc.sched.narrowed_program import restrict_to_box
 from aotc.sched.shape_variants import ALPHA
 from aotc.target.base import Target
 
@@ -44,15 +44,15 @@ def choose_row_ends(program: Program, target: Target,
     calls = sorted(spread_calls(program), key=lambda c: prod(c.extents.values()))
     numbers = dict.fromkeys(i * (len(calls) - 1) // (CALLS - 1) for i in range(CALLS))
     picked = [calls[i].extents for i in numbers] if calls else []
-    inside = [within(program, {n: (v, v) for n, v in c.items()}) for c in picked]
+    inside = [restrict_to_box(program, {n: (v, v) for n, v in c.items()}) for c in picked]
     return tuple(_decided(inside, target, g, asked[g.name]) if g.name in asked else g
                  for g in groups)
 
 
 def _asked(program: Program, target: Target, g: Group) -> dict[str, bool]:
     """{stage of a group that may have smaller tiles: whether they write it out once more}."""
-    return {s.name: in_registers(s, target) for s in group_stages(program, g)
-            if ends_unknown(s, g, target) and "tails" in choices_of(target, g, s.name)}
+    return {s.name: may_write_out(s, target) for s in group_stages(program, g)
+            if has_unknown_ends(s, g, target) and "tails" in choices_of(target, g, s.name)}
 
 
 def _decided(inside: Sequence[Program], target: Target, g: Group,
@@ -80,7 +80,7 @@ def _gains(inside: Sequence[Program], target: Target, g: Group,
     """{stage: the share of a group's time that smaller tiles save}: those for any last rows, and
     one for a single row beside them."""
     gains, alone = dict.fromkeys(asked, 0.0), dict.fromkeys(asked, 0.0)
-    for program in (p for p in inside if as_decided(p, g, target)):
+    for program in (p for p in inside if has_decided_stages(p, g, target)):
         stages = group_stages(program, g)
         model = group_model(program, g, tuning=target.tuning)
         boxes = model.boxes(model.variables(g.tile))

@@ -33,7 +33,7 @@ GROWTH, GROWTH_BYTES = 1.0, 4 << 20  # what transformed weights may add to the m
 
 
 @dataclass(frozen=True)
-class Candidate:
+class FormCandidate:
     """A form for one compute, from the simplest to the fastest that pay: seconds predicted, bytes
     of weights, and both without it."""
 
@@ -44,7 +44,7 @@ class Candidate:
     direct: float
     direct_bytes: int
 
-    def over(self, other: "Candidate | None") -> "_Gain":
+    def over(self, other: "FormCandidate | None") -> "_Gain":
         """What it brings beyond another form of the same compute (None: beyond none)."""
         if other is None:
             return _Gain(self.direct - self.seconds, self.bytes - self.direct_bytes)
@@ -162,7 +162,7 @@ def _forms(near: Neighbourhoods, winograd: str | int,
                  if s.outs[0] in taken)
 
 
-def _within(options: Sequence[Sequence[Candidate]], left: float) -> dict[str, dict[str, int]]:
+def _within(options: Sequence[Sequence[FormCandidate]], left: float) -> dict[str, dict[str, int]]:
     """{compute: tile}: forms for as many layers as ``left`` bytes allow.  Every step takes the form
     that saves most time per byte over what its layer has by then, so that small forms everywhere
     come before a large one that uses up the memory."""
@@ -190,12 +190,12 @@ def _tiles(conv: Convolution, most: int, check_error: bool) -> Iterator[dict[str
     windows = list(conv.windows.values())[-SLIDING:]
     for m in TILES:
         if m <= most and all(m in legal_tiles(w) for w in windows) and (
-                not check_error or exact_enough(conv, windows, m)):
+                not check_error or is_exact_enough(conv, windows, m)):
             yield {w.out.name: m for w in windows}
 
 
 def _candidates(near: Neighbourhoods, conv: Convolution, tiles: Iterable[dict[str, int]],
-                rounded: tuple[Rewrite, ...]) -> list[Candidate]:
+                rounded: tuple[Rewrite, ...]) -> list[FormCandidate]:
     """Forms that pay, each faster than the one before it.  rounded: rewrites of the convolution if
     it gets none."""
     target, name, out = near.target, conv.compute.out, []
@@ -208,8 +208,8 @@ def _candidates(near: Neighbourhoods, conv: Convolution, tiles: Iterable[dict[st
             continue
         form = near.asked(name, (("winograd", name, tile),))
         if form.seconds < target.tuning.winograd_gain * limit:
-            out.append(Candidate(name, tile, form.seconds, form.weights, direct.seconds,
-                                 direct.weights))
+            out.append(FormCandidate(name, tile, form.seconds, form.weights, direct.seconds,
+                                     direct.weights))
             limit = form.seconds
     return out
 
@@ -222,7 +222,7 @@ def form_shares(program: Program, target: Target,
     return {r[1]: near.asked(r[1], (r,)).seconds / near.asked(r[1]).seconds for r in rewrites}
 
 
-def exact_enough(conv: Convolution, windows: Sequence[SlidingAxis], m: int) -> bool:
+def is_exact_enough(conv: Convolution, windows: Sequence[SlidingAxis], m: int) -> bool:
     """True if the form's rounding errors are within the budget, by the table of errors."""
     sizes = {static_extent(w.tap) for w in windows}
     table = ERRORS.get((m, min(sizes), len(windows))) if len(sizes) == 1 else None
@@ -255,4 +255,4 @@ def _least_scratch(target: Target, conv: Convolution, windows: Sequence[SlidingA
     return 4 * points * tiles * (estimate(conv.channel.extent) + row.tile.nr)
 
 
-__all__ = ["Candidate", "choose_winograd", "exact_enough", "form_shares"]
+__all__ = ["FormCandidate", "choose_winograd", "is_exact_enough", "form_shares"]

@@ -19,7 +19,7 @@ from aotc.sched.check.dot_faults import dot_faults
 from aotc.sched.check.item_faults import item_faults
 from aotc.sched.check.slice_faults import slice_faults
 from aotc.sched.memory.scratch import elements
-from aotc.sched.model.boxes import Box, Places, Tile, starts_at_multiple, tile_anchor
+from aotc.sched.model.boxes import AnchorTile, Box, Places, starts_at_multiple, tile_anchor
 from aotc.sched.model.digit_stage import digit_axes, loop_box, loop_stage
 from aotc.sched.model.lane_nests import FOLDED, lane_nest, lanes_fold
 from aotc.sched.model.slide import step_boxes
@@ -157,7 +157,7 @@ def _stage_names(g: Group, stages: Sequence[str]) -> list[str]:
                      for s, how in g.reuses.items() if how not in REUSE]
 
 
-def _stored(g: Group, s: Stage, box: Box, tile: Tile) -> list[str]:
+def _stored(g: Group, s: Stage, box: Box, tile: AnchorTile) -> list[str]:
     """A stage before the anchor that stores: its boxes must part its points, each in one tile."""
     left = {t: b for t, b in tile.box.items() if b[0] != Const(0)}
     for a in s.axes:

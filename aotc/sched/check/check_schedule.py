@@ -11,7 +11,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.accelerator.kernels import store_faults
 from aotc.sched.check.check_group import check_group
 from aotc.sched.check.precision_faults import grouping_faults, precision_faults
-from aotc.sched.memory.allocate import in_place, lives
+from aotc.sched.memory.allocate import find_in_place, lives
 from aotc.sched.model.size import reach
 from aotc.sched.model.stored_sizes import part_bytes
 from aotc.sched.rows.settled_choices import called_buffers
@@ -169,7 +169,7 @@ def _buffers(program: Program, schedule: Schedule) -> list[str]:
         return faults
     shared = {}
     for i, g in enumerate(() if schedule.order else schedule.groups):
-        for out, src in in_place(program, schedule, g, live, i).items():
+        for out, src in find_in_place(program, schedule, g, live, i).items():
             shared[out] = (src, i)
     names = sorted(live, key=lambda b: live[b])
     most_bytes = {b: upper(part_bytes(program, schedule, b)) for b in names}

@@ -4,7 +4,7 @@ from aotc.ir.category import Factors
 from aotc.ir.schedule import Group
 from aotc.sched.accelerator.kernels import unit_slice_faults
 from aotc.sched.model.stages import Stage
-from aotc.sched.rows.sliced_sums import group_steps, sliceable, tap_axes
+from aotc.sched.rows.sliced_sums import group_steps, is_sliceable, tap_axes
 from aotc.target.base import Target
 from aotc.target.kernel_rows import KernelRow, ProductRow
 
@@ -19,7 +19,7 @@ def slice_faults(target: Target, g: Group, s: Stage, f: Factors | None,
     where = f"group {g.name}: split of {s.name}"
     if isinstance(row, ProductRow) and row.unit:
         return [f"{where}: {x}" for x in unit_slice_faults(g, s, choice, f)]
-    if not isinstance(row, ProductRow) or f is None or not sliceable(target, row, choice, f):
+    if not isinstance(row, ProductRow) or f is None or not is_sliceable(target, row, choice, f):
         return [f"{where}: sums run in slices where a contraction reads rows, and panels or "
                 "columns, with static reduction axes, on vectors of a fixed length; remove it"]
     taps = tap_axes(f, choice)

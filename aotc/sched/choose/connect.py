@@ -18,7 +18,7 @@ from aotc.ir.read_boxes import reads_once
 from aotc.ir.schedule import REGISTER, Group
 from aotc.ir.simplify import simplify
 from aotc.sched.model.stages import TreeSize, expand, group_stages, tree_size
-from aotc.sched.model.tilegraph import ordered
+from aotc.sched.model.tilegraph import order_groups
 
 # nodes and depth of one element's expression with all maps of a kernel inlined: many times what
 # layers of networks need (185 and 28), little enough to compile in a moment
@@ -288,7 +288,7 @@ def part_groups(program: Program, groups: Sequence[Group],
     parts = [replace(g, name=f"{g.name}_part") for g in connect(program)
              if g.computes[0] in apart]
     whole = [g for g in groups if g.name not in names]
-    return numbered(ordered(program, whole + parts))
+    return number_groups(order_groups(program, whole + parts))
 
 
 def register_groups(program: Program, apart: Collection[str] = ()) -> tuple[Group, ...]:
@@ -300,17 +300,18 @@ def register_groups(program: Program, apart: Collection[str] = ()) -> tuple[Grou
     whole = [g for g in groups if set(apart).isdisjoint(g.computes)]
     inside = {c for g in whole for c in g.computes}
     pieces = [g for g in separate_groups(program) if inside.isdisjoint(g.computes)]
-    return numbered(ordered(program, [replace(g, name=f"{g.name}_whole") for g in whole] + pieces))
+    return number_groups(order_groups(program, [replace(g, name=f"{g.name}_whole")
+                                                for g in whole] + pieces))
 
 
 def separate_groups(program: Program) -> tuple[Group, ...]:
     """Every compute a kernel of its own: what connecting is measured against."""
-    return ordered(program, [Group(f"g{i:03d}", (s.outs[0],), s.outs, s.outs[0])
-                             for i, s in enumerate(program.steps)])
+    return order_groups(program, [Group(f"g{i:03d}", (s.outs[0],), s.outs, s.outs[0])
+                                  for i, s in enumerate(program.steps)])
 
 
-def numbered(groups: Iterable[Group]) -> tuple[Group, ...]:
+def number_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
     return tuple(replace(g, name=f"g{i:03d}") for i, g in enumerate(groups))
 
 
-__all__ = ["numbered", "register_groups", "separate_groups"]
+__all__ = ["number_groups", "register_groups", "separate_groups"]

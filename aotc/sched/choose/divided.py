@@ -13,7 +13,7 @@ from aotc.ir.access import is_woven, offset_of
 from aotc.ir.expr import Axis
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.cost.accesses import nest_cost, stage_kind
-from aotc.sched.model.digit_stage import by_digits, digit_axes
+from aotc.sched.model.digit_stage import digit_axes, split_axis
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage
 from aotc.sched.rows.exchange import exchange_choice
@@ -32,7 +32,7 @@ def digit_choice(c: Settled, s: Stage, plain: StageChoice) -> StageChoice:
     for name in reversed(axes):  # of equals the innermost
         others = estimate_volume(a.extent for a in s.axes if a.name != name)
         if others >= target.machine.workers:
-            new = by_digits(s, name)
+            new = split_axis(s, name)
             own = [a for a in new.axes if a not in s.axes]
             found += [(new, x, name) for x in _choices(c, new, own)]
     for stage, choice, digits in found:

@@ -38,16 +38,16 @@ from aotc.sched.cost.group_cost import (
     Aligned,
     Cost,
     Free,
-    at_hand,
     bank_passes,
+    buffers_at_hand,
     compute_seconds,
     fetches,
     group_cost,
     kept_bytes,
     launch_seconds,
     level_seconds,
+    overlap_seconds,
     scratch_seconds,
-    together,
     work_item,
 )
 from aotc.sched.model.group_numbers import GroupModel, Widths
@@ -70,7 +70,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class State:
+class TileState:
     """``tiles``: one tuple of extents per level that the walk has reached."""
 
     tiles: tuple[Widths, ...]
@@ -81,7 +81,7 @@ class State:
 class Construction:
     """The chosen state, its Cost, the walker that found it and how many states were looked at."""
 
-    state: State
+    state: TileState
     cost: Cost
     walker: int
     states: int
@@ -135,7 +135,7 @@ def ladder(extent: int, unit: int = 1) -> Widths:
 
 # ---------------------------------------------------------------- the space of states
 
-class Space:
+class TileSpace:
     """Everything a walk asks: traffic, footprint and cost of tiles, each computed once.
 
     depth: how many levels get a tile (default: all but the slowest); grains: {axis: extent that the
@@ -188,7 +188,7 @@ class Space:
     def fits(self, number: int, tile: Widths, vthreads: int = 1) -> bool:
         return self.measure(number, tile)[1] * vthreads <= self.room(number)
 
-    def score(self, state: State) -> tuple[float, float]:
+    def score(self, state: TileState) -> tuple[float, float]:
         """(seconds, seconds of all terms together) of a complete state, cheaply: what several
         states share is computed once.  The second breaks ties among states bound by one term."""
         last, terms = len(state.tiles) - 1, []
@@ -198,20 +198,20 @@ class Space:
                                        state.vthreads if i == last else 1))
         util, compute, inner, launch = self.work(state.tiles[self.item])
         terms += [compute, inner]
-        return together(self.machine, terms) / util + launch, sum(terms) + launch
+        return overlap_seconds(self.machine, terms) / util + launch, sum(terms) + launch
 
     def work(self, tile: Widths) -> tuple[float, float, float, float]:
         """(utilisation, seconds of arithmetic, of scratch, of launching) of a work item's tile."""
         if tile not in self.items:
             self.items[tile] = (*compute_seconds(self.model, self.machine, tile, self.aligned,
-                                                 near=at_hand(self.machine, self.free)),
+                                                 near=buffers_at_hand(self.machine, self.free)),
                                 scratch_seconds(self.model, self.machine, tile,
                                                 kept=self.kept)[1]
                                 if len(self.model.stages) > 1 or self.kept else 0.0,
                                 launch_seconds(self.model, self.machine, tile))
         return self.items[tile]
 
-    def cost(self, state: State) -> Cost:
+    def cost(self, state: TileState) -> Cost:
         """Cost of a complete state."""
         return group_cost(self.model, self.machine, state.tiles, state.vthreads, self.aligned,
                           self.free)
@@ -226,7 +226,8 @@ class Space:
                 yield tile[:a] + (rungs[i - 1],) + tile[a + 1:], False
 
 
-def moves(space: Space, state: State, beta: float, t: int) -> list[tuple[float, str, State]]:
+def moves(space: TileSpace, state: TileState, beta: float,
+          t: int) -> list[tuple[float, str, TileState]]:
     """[(weight, kind, State)] of every move from a state; ``t``: steps since entering the level.
     ``cache`` from the last level is no move: the walk ends there."""
     number = len(state.tiles) - 1
@@ -237,11 +238,11 @@ def moves(space: Space, state: State, beta: float, t: int) -> list[tuple[float, 
         q_new, f_new = space.measure(number, new)
         if f_new * state.vthreads <= space.room(number):
             out.append((tile_benefit(q, q_new, beta), "tile" if up else "inverse",
-                        State(state.tiles[:-1] + (new,), state.vthreads)))
+                        TileState(state.tiles[:-1] + (new,), state.vthreads)))
     mean = sum(w for w, _, _ in out) / len(out) if out else 1.0
     out.append((mean / 4, "stay", state))
     if number + 1 < space.depth:
-        start = State(state.tiles + (space.least,), state.vthreads)
+        start = TileState(state.tiles + (space.least,), state.vthreads)
         gate = (f / space.room(number)) ** 2
         out.append((cache_multiplier(t) * mean * gate, "cache", start))
         return out
@@ -249,7 +250,7 @@ def moves(space: Space, state: State, beta: float, t: int) -> list[tuple[float, 
     for v in (1, 2, 4, MAX_VTHREADS) if banks else ():
         if v != state.vthreads and width % v == 0 and space.fits(number, tile, v):
             gain = vthread_benefit(width, banks, v) / vthread_benefit(width, banks, state.vthreads)
-            out.append((gain, "vthread", State(state.tiles, v)))
+            out.append((gain, "vthread", TileState(state.tiles, v)))
     return out
 
 
@@ -257,16 +258,16 @@ def moves(space: Space, state: State, beta: float, t: int) -> list[tuple[float, 
 
 def construct(model: GroupModel, machine: Machine, budget: Budget = Budget(),
               **how: Any) -> Construction:
-    """Construction of a group on a machine; keywords as for ``Space``.  ScheduleError if not even
-    tiles of one element fit."""
-    space = Space(model, machine, **how)
-    found = {greedy(space): 0}
+    """Construction of a group on a machine; keywords as for ``TileSpace``.  ScheduleError if not
+    even tiles of one element fit."""
+    space = TileSpace(model, machine, **how)
+    found = {grow_greedily(space): 0}
     for walker in range(1, budget.walkers):
         if space.looked >= budget.states:
             break
         for state in walk(space, Random(f"{budget.seed}/{walker}")):
             found.setdefault(state, walker)
-    first: dict[Widths, State] = {}  # per tile of the first level: those descended differ
+    first: dict[Widths, TileState] = {}  # per tile of the first level: those descended differ
     for state in sorted(found, key=space.score):
         first.setdefault(state.tiles[0], state)
     best = list(first.values())[:budget.kept]
@@ -278,7 +279,7 @@ def construct(model: GroupModel, machine: Machine, budget: Budget = Budget(),
     return Construction(state, space.cost(state), walker, space.looked)
 
 
-def _recombined(space: Space, state: State) -> State:
+def _recombined(space: TileSpace, state: TileState) -> TileState:
     """The state with each inner tile replaced by the best one that any walk has measured and that
     lies inside: traffic of a level depends on that level's tile alone."""
     tiles = state.tiles[:1]
@@ -288,22 +289,23 @@ def _recombined(space: Space, state: State) -> State:
                   if n == number and live <= space.room(number)
                   and all(map(le, tile, tiles[-1]))]
         tiles += (min(inside)[1],)
-    other = State(tiles)
+    other = TileState(tiles)
     return min(state, other, key=space.score)
 
 
-def greedy(space: Space) -> State:
+def grow_greedily(space: TileSpace) -> TileState:
     """Walker 0: in every level the tile grows along the axis that saves most traffic, until
     nothing that fits saves any; outside the last level growth that costs nothing goes on, for it
     leaves the next level more room."""
     tiles: tuple[Widths, ...] = ()
     for number in range(space.depth):
         outer = tiles[-1] if tiles else space.model.extents
-        tiles += (grown(space, number, space.least, outer, number + 1 < space.depth),)
-    return State(tiles)
+        tiles += (grow_tile(space, number, space.least, outer, number + 1 < space.depth),)
+    return TileState(tiles)
 
 
-def grown(space: Space, number: int, tile: Widths, outer: Widths, idle: bool = False) -> Widths:
+def grow_tile(space: TileSpace, number: int, tile: Widths, outer: Widths,
+              idle: bool = False) -> Widths:
     """A tile of a level grown inside ``outer`` along the axis that saves most traffic, until
     nothing that fits saves any; ``idle``: growth that costs nothing goes on."""
     while True:
@@ -315,9 +317,9 @@ def grown(space: Space, number: int, tile: Widths, outer: Widths, idle: bool = F
         tile = min(better)[1]
 
 
-def walk(space: Space, rng: Random) -> list[State]:
+def walk(space: TileSpace, rng: Random) -> list[TileState]:
     """States that one random walk records: the complete ones it kept, and its last."""
-    state, t, found = State((space.least,)), 0, []
+    state, t, found = TileState((space.least,)), 0, []
     for step in range(STEPS):
         temperature = 2.0 ** -step
         options = moves(space, state, 1.0 + 3.0 * step / STEPS, t)
@@ -326,11 +328,11 @@ def walk(space: Space, rng: Random) -> list[State]:
         if len(state.tiles) == space.depth and rng.random() < keep_probability(temperature):
             found.append(state)
     while len(state.tiles) < space.depth:
-        state = State(state.tiles + (space.least,), state.vthreads)
+        state = TileState(state.tiles + (space.least,), state.vthreads)
     return found + [state]
 
 
-def descend(space: Space, state: State) -> State:
+def descend(space: TileSpace, state: TileState) -> TileState:
     """The local optimum below a complete state: one axis of one level at a time to any rung; where
     none helps, two axes a few rungs in opposite directions."""
     now = space.score(state)
@@ -345,8 +347,8 @@ def descend(space: Space, state: State) -> State:
         state, now = better, found
 
 
-def _around(space: Space, state: State,
-            near: Callable[[Space, Widths, Widths], Iterator[Widths]]) -> Iterator[State]:
+def _around(space: TileSpace, state: TileState,
+            near: Callable[[TileSpace, Widths, Widths], Iterator[Widths]]) -> Iterator[TileState]:
     """Complete states near a state that fit."""
     for number, tile in enumerate(state.tiles):
         outer = state.tiles[number - 1] if number else space.model.extents
@@ -354,25 +356,26 @@ def _around(space: Space, state: State,
         for new in near(space, tile, outer):
             if space.fits(number, new, v):
                 inner = tuple(tuple(map(min, new, x)) for x in state.tiles[number + 1:])
-                yield State(state.tiles[:number] + (new,) + inner, state.vthreads)
+                yield TileState(state.tiles[:number] + (new,) + inner, state.vthreads)
                 if near is _single and inner and all(
                         space.fits(i, new) for i in range(number + 1, space.depth)):
-                    yield State(state.tiles[:number] + (new,) * (len(inner) + 1), state.vthreads)
+                    yield TileState(state.tiles[:number] + (new,) * (len(inner) + 1),
+                                    state.vthreads)
     if space.machine.memories[space.depth - 1].banks and near is _single:
         width = state.tiles[-1][space.model.rank - 1]
         for v in (1, 2, 4, MAX_VTHREADS):
             if width % v == 0 and space.fits(space.depth - 1, state.tiles[-1], v):
-                yield State(state.tiles, v)
+                yield TileState(state.tiles, v)
 
 
-def _single(space: Space, tile: Widths, outer: Widths) -> Iterator[Widths]:
+def _single(space: TileSpace, tile: Widths, outer: Widths) -> Iterator[Widths]:
     for a, rungs in enumerate(space.rungs):
         for r in rungs[:bisect_right(rungs, outer[a])]:
             if r != tile[a]:
                 yield tile[:a] + (r,) + tile[a + 1:]
 
 
-def _swapped(space: Space, tile: Widths, outer: Widths) -> Iterator[Widths]:
+def _swapped(space: TileSpace, tile: Widths, outer: Widths) -> Iterator[Widths]:
     at = [place[x] for place, x in zip(space.place, tile)]
     tops = [bisect_right(rungs, o) for rungs, o in zip(space.rungs, outer)]
     for a, b in permutations(range(len(tile)), 2):
@@ -384,6 +387,6 @@ def _swapped(space: Space, tile: Widths, outer: Widths) -> Iterator[Widths]:
                 yield tuple(new)
 
 
-__all__ = ["Budget", "Construction", "Space", "State", "cache_multiplier",
-           "construct", "descend", "greedy", "grown", "keep_probability", "ladder", "moves", "pick",
-           "tile_benefit", "vthread_benefit", "walk"]
+__all__ = ["Budget", "Construction", "TileSpace", "TileState", "cache_multiplier",
+           "construct", "descend", "grow_greedily", "grow_tile", "keep_probability", "ladder",
+           "moves", "pick", "tile_benefit", "vthread_benefit", "walk"]

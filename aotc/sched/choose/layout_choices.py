@@ -34,7 +34,7 @@ def layout_choices(program: Program, buffer: str, target: Target) -> tuple[Layou
     out = {Layout(): None}
     for d in channel_dims(program, buffer):
         for layout in [channels_last(len(b.shape), d)] + [
-                blocked(b.shape, d, k * target.lanes) for k in LANES]:
+                blocked_layout(b.shape, d, k * target.lanes) for k in LANES]:
             if layout is not None:
                 out.setdefault(layout)
     for layout in _window_tiles(program, buffer):
@@ -55,7 +55,7 @@ def channels_last(rank: int, dim: int) -> Layout:
     return Layout() if perm == tuple(range(rank)) else Layout((Reorder(perm),))
 
 
-def blocked(shape: Shape, dim: int, block: int) -> Layout | None:
+def blocked_layout(shape: Shape, dim: int, block: int) -> Layout | None:
     """``N C/b H W C%b``; None if ``block`` does not divide a static extent or leaves one block."""
     n = shape[dim]
     if block < 2 or not isinstance(n, Const) or n.value % block or n.value == block:
@@ -169,5 +169,5 @@ def _tiled(windows: Sequence[Sliding], shape: Shape, channel: int, tile: int) ->
     return Layout((*primitives, Reorder(tuple(order))))
 
 
-__all__ = ["blocked", "channel_dims", "channels_last", "is_called", "layout_choices",
+__all__ = ["blocked_layout", "channel_dims", "channels_last", "is_called", "layout_choices",
            "nearest_divisor"]

@@ -22,7 +22,7 @@ from aotc.sched.accelerator.kernels import unit_choice
 from aotc.sched.choose.divided import digit_choice
 from aotc.sched.choose.dot_choice import dot_choice
 from aotc.sched.choose.single_row import single_row_choice
-from aotc.sched.cost.accesses import converted
+from aotc.sched.cost.accesses import match_conversion
 from aotc.sched.cost.lane_score import lane_score
 from aotc.sched.cost.product_rows import exact_dtypes, pick_row
 from aotc.sched.cost.row_cost import row_waste
@@ -104,7 +104,7 @@ def _copies_of_halves(c: Settled) -> list[tuple[str, str]]:
     wants both in it."""
     found = []
     for s in (s for g in c.groups for s in c.stages[g.name] if len(s.outputs) == 1):
-        o, source = s.outputs[0], converted(s.outputs[0].value)
+        o, source = s.outputs[0], match_conversion(s.outputs[0].value)
         if source is not None and source.index == o.index:
             found.append((o.buffer, source.buffer))
     return found

@@ -16,7 +16,7 @@ from aotc.passes.precision.rounding_table import ROUNDINGS, rewrite_precision
 from aotc.passes.winograd import stages_of_forms
 from aotc.sched.cost.row_cost import saves_packing
 from aotc.sched.model.size import estimate, estimate_volume
-from aotc.sched.precision.levels import Level, Levels, at_level
+from aotc.sched.precision.levels import Level, Levels, computes_by_level
 from aotc.sched.rows.useful_targets import reads_groups
 from aotc.target.base import Target
 
@@ -30,7 +30,7 @@ def choose_precision(program: Program, target: Target, precision: str,
     ones, stores the rounded numbers as f32."""
     own, exact = levels or {}, stages_of_forms(program).keys()
     others = {o: Level(precision) for s in program.steps for o in s.outs if o not in own}
-    return tuple(r for level, only in at_level({**others, **own})
+    return tuple(r for level, only in computes_by_level({**others, **own})
                  for r in _at(program, target, level, only - exact))
 
 

@@ -14,7 +14,7 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.sched.choose.gensor import ladder
 from aotc.sched.cost.group_cost import Aligned, Cost, Free
-from aotc.sched.cost.run_cost import sliding, steps_cost
+from aotc.sched.cost.run_cost import find_sliding, steps_cost
 from aotc.sched.model.group_numbers import GroupModel, Widths
 from aotc.sched.model.stages import group_stages
 from aotc.target.base import Machine
@@ -74,7 +74,7 @@ def _along(model: GroupModel, machine: Machine, outer: Sequence[Widths], tile: W
            aligned: Sequence[Aligned], free: Free) -> Run | None:
     """The best Run along an axis in steps of a tile; None if nothing slides, or if a stage does not
     move with the steps: it would be computed in each."""
-    found = sliding(model, tile, axis)
+    found = find_sliding(model, tile, axis)
     if found is None or found.live > machine.room(machine.near):
         return None
     step, whole, best = tile[axis], model.extents[axis], None

@@ -18,7 +18,7 @@ from aotc.ir.stage_choice import StageChoice
 from aotc.sched.model.group_numbers import Widths
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage
-from aotc.sched.rows.sliced_sums import group_steps, sliceable, tap_axes
+from aotc.sched.rows.sliced_sums import group_steps, is_sliceable, tap_axes
 from aotc.target.base import Machine, Target
 from aotc.target.kernel_rows import ProductRow
 
@@ -34,7 +34,7 @@ def slice_candidates(target: Target, row: ProductRow, choice: StageChoice, f: Fa
     whole groups are in scratch at a time."""
     tuning = target.tuning
     k = estimate_volume(a.extent for a in f.k)
-    if not sliceable(target, row, choice, f) or k < 2 * tuning.slice_steps:
+    if not is_sliceable(target, row, choice, f) or k < 2 * tuning.slice_steps:
         return []
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     mr, nr = row.tile.mr, row.tile.nr
@@ -46,7 +46,7 @@ def slice_candidates(target: Target, row: ProductRow, choice: StageChoice, f: Fa
         steps, rows, panels = (max(1, x * of // 2) for x, of in zip(
             halves, (usual, most, tuning.slice_panels)))
         rows = -(-min(m, rows) // mr) * mr
-        panels = balanced(-(-n // nr), panels, target.machine.workers, -(-m // rows))
+        panels = balance_panels(-(-n // nr), panels, target.machine.workers, -(-m // rows))
         steps = min(steps + -steps % group, next(
             estimate(a.extent) for a in f.k if a.name == choice.k))
         found[rows, panels * nr, steps] = None
@@ -68,7 +68,7 @@ def leaves_cache(target: Target, row: ProductRow, choice: StageChoice, f: Factor
     return 4 * k * m > level.capacity // 2
 
 
-def balanced(panels: int, most: int, workers: int, blocks: int = 1) -> int:
+def balance_panels(panels: int, most: int, workers: int, blocks: int = 1) -> int:
     """Panels of one work item, at most ``most``: as many as let the workers end together.  blocks:
     of rows, each of which meets all panels."""
     def longest(per_item: int) -> int:

@@ -21,15 +21,15 @@ from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.accelerator.kernels import copied_tile
 from aotc.sched.choose.order import order_items
-from aotc.sched.choose.slices import balanced, leaves_cache, slice_candidates
+from aotc.sched.choose.slices import balance_panels, leaves_cache, slice_candidates
 from aotc.sched.choose.winograd_tile import slab_tile
 from aotc.sched.cost.decided import Decided
-from aotc.sched.cost.group_cost import fork_join_seconds, resident
+from aotc.sched.cost.group_cost import fork_join_seconds, resident_buffers
 from aotc.sched.cost.row_cost import row_rate
 from aotc.sched.model.lane_nests import picks_element
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, contraction_factors, group_stages
-from aotc.sched.rows.row_blocks import even, row_block
+from aotc.sched.rows.row_blocks import even_tile, row_block
 from aotc.sched.rows.winograd_stages import has_transform
 from aotc.target.base import Target
 from aotc.target.kernel_rows import ProductRow
@@ -122,7 +122,8 @@ def _nest_tile(target: Target, g: Group, anchor: Stage, across: bool = False) ->
             want = -(-want // step) * step
         if want >= n and isinstance(a.extent, Const):
             continue
-        tile[a.name] = even(n, want) if isinstance(a.extent, Const) and a.name != lane else want
+        tile[a.name] = even_tile(n, want) if isinstance(a.extent,
+                                                        Const) and a.name != lane else want
         if a.name == blocked:
             tile[a.name] = min(n, -(-tile[a.name] // (2 * block)) * 2 * block)
         points, outputs = per * tile[a.name], outputs * tile[a.name] // n
@@ -165,7 +166,7 @@ def _cheapest(program: Program, target: Target, g: Group, layouts: Mapping[str, 
     unless the other one clearly takes less."""
     if len(kinds) == 1 and len(kinds[0]) == 1:
         return kinds[0][0]
-    asked, tuning = Decided(program, target, g, layouts, resident(
+    asked, tuning = Decided(program, target, g, layouts, resident_buffers(
         program, target.machine)), target.tuning
     best = [_first_alike([(asked.cost(*x).seconds, x) for x in found], 1 / (1 + tuning.slack))
             for found in kinds]
@@ -214,7 +215,7 @@ def _whole_sums(target: Target, f: Factors, choice: StageChoice, row: ProductRow
     found: list[tuple[int, dict[str, int]]] = []
     for rows, parts in dict.fromkeys((r, min(panels, p)) for r, p in tried):
         if not found or items * -(-m // rows) * parts <= most:
-            columns = balanced(panels, -(-panels // parts), workers) * row.tile.nr
+            columns = balance_panels(panels, -(-panels // parts), workers) * row.tile.nr
             found.append((rows, {lane.name: columns} if parts > 1 else {}))
     return found
 
@@ -273,7 +274,7 @@ def _shared_columns(program: Program, target: Target, group: Group, stage: Stage
     most = -(-panels // machine.workers)
     if most == panels:
         return tile
-    shared = tile | {lane.name: nr * balanced(panels, most, machine.workers)}
-    asked = Decided(program, target, group, layouts, resident(program, machine))
+    shared = tile | {lane.name: nr * balance_panels(panels, most, machine.workers)}
+    asked = Decided(program, target, group, layouts, resident_buffers(program, machine))
     taken = asked.cost(shared).seconds + fork_join_seconds(machine, machine.workers)
     return shared if taken < asked.cost(tile).seconds else tile

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.passes.winograd import stages_of
-from aotc.sched.model.tilegraph import merged, ordered
+from aotc.sched.model.tilegraph import merge_groups, order_groups
 from aotc.target.base import Machine
 
 
@@ -22,6 +22,6 @@ def join_transforms(program: Program, machine: Machine,
             a, b = (next(g for g in groups if n in g.computes) for n in (source, sink))
             if a is not b and len(a.computes) == 1:
                 groups = [g for g in groups if g is not a and g is not b] + [
-                    merged(program, a, b, machine.scratch)]
-                groups = ordered(program, groups)
+                    merge_groups(program, a, b, machine.scratch)]
+                groups = order_groups(program, groups)
     return tuple(groups)

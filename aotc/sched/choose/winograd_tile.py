@@ -9,7 +9,7 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.sched.cost.decided import Decided
-from aotc.sched.cost.group_cost import resident
+from aotc.sched.cost.group_cost import resident_buffers
 from aotc.sched.model.size import estimate, reach
 from aotc.sched.model.stages import Stage
 from aotc.sched.rows.transforms import find_transform
@@ -42,7 +42,7 @@ def slab_tile(program: Program, target: Target, group: Group, stages: Sequence[S
     steps = {a.name: 1 for a in lead} | {sliding[0].name: blocks[sliding[0].name],
                                          lane.name: columns}
     axes = (*lead, sliding[0], lane)
-    asked = Decided(program, target, group, layouts, resident(program, target.machine))
+    asked = Decided(program, target, group, layouts, resident_buffers(program, target.machine))
     # of an axis that stays whole, whatever its extent is
     grown = prod((reach(a.extent) or 1) / estimate(a.extent) for a in sliding[1:])
     found = [(grown * asked.scratch(tile), tile) for tile in _tiles(axes, steps)]

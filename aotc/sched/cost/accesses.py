@@ -139,7 +139,7 @@ def vector_cost(program: Program, target: Target, s: Stage, row: KernelRow, choi
         found = dict.fromkeys(n for o in s.outputs for n in loads(o.value))
         per_output = tuning.apart * (sum(apart(n.buffer, n.index) for n in found) + sum(
             apart(o.buffer, o.index, (1,)) for o in s.outputs) + _placed(found, lane))
-    stored = sum(converted(o.value) is None for o in s.outputs)
+    stored = sum(match_conversion(o.value) is None for o in s.outputs)
     per_output += tuning.across if lane in s.raxes else tuning.vector_store * stored
     per_output += tuning.converted * _conversions(*(o.value for o in s.outputs))
     rows, columns = tuning.moved, tuning.packed
@@ -167,7 +167,7 @@ def _side_by_side(program: Program, s: Stage, choice: StageChoice,
     return run
 
 
-def converted(e: Expr) -> Load | None:
+def match_conversion(e: Expr) -> Load | None:
     """The f16 that is loaded as f32, and nothing more; None for other expressions."""
     return e.x if isinstance(e, Cast) and e.dtype == "f32" and isinstance(e.x, Load) and (
         e.x.dtype == HALF) else None
@@ -200,4 +200,5 @@ def _packs(s: Stage, choice: StageChoice, rows: int,
     return tuple((how[k][0], tuple(a.name for a in how[k][1])) for k in packed)
 
 
-__all__ = ["access_costs", "converted", "nest_cost", "stage_kind", "transform_cost", "vector_cost"]
+__all__ = ["access_costs", "match_conversion", "nest_cost", "stage_kind", "transform_cost",
+           "vector_cost"]

@@ -18,7 +18,7 @@ LINE = 4  # sectors of a line
 
 
 @dataclass(frozen=True)
-class Fetch:
+class OperandFetch:
     """How ``lanes`` neighbouring threads bring ``elements`` of f32 of an operand to the memory of
     steps.  width: elements at once; run: threads whose elements are neighbours along one axis;
     steps: elements between those of two neighbouring threads, of every load (None: anywhere); near:
@@ -32,7 +32,7 @@ class Fetch:
     copied: bool
 
 
-def fetch_cost(fetch: Fetch, lanes: int, tuning: Tuning) -> float:
+def fetch_cost(fetch: OperandFetch, lanes: int, tuning: Tuning) -> float:
     """Accesses of the memory of steps that a fetch takes as long as: the lines that are looked up,
     the sectors that come, places in one bank, and the instructions."""
     run = max(1, min(lanes, fetch.run))
@@ -89,11 +89,11 @@ def fold_cost(rows: int, length: int, threads: int, lanes: int, team: int, tunin
     return -(-rows // at_once) * (steps * tuning.fold_step + joined)
 
 
-def cheapest(ways: Sequence[Way], costs: Sequence[float], slack: float) -> Way:
+def pick_cheapest(ways: Sequence[Way], costs: Sequence[float], slack: float) -> Way:
     """The first of ways, the usual one in front, that takes as long as the fastest, but for a
     share."""
     least = min(costs)
     return next(w for w, c in zip(ways, costs) if c <= least * (1 + slack))
 
 
-__all__ = ["Fetch", "cheapest", "fetch_cost", "fold_cost", "order_cost", "product_step"]
+__all__ = ["OperandFetch", "pick_cheapest", "fetch_cost", "fold_cost", "order_cost", "product_step"]

@@ -16,7 +16,7 @@ from aotc.sched.cost.panel_cost import panel_levels
 from aotc.sched.cost.product_rows import exact_dtypes, pick_row
 from aotc.sched.cost.row_cost import row_rate
 from aotc.sched.cost.run_cost import run_cost
-from aotc.sched.cost.wave_cost import in_waves
+from aotc.sched.cost.wave_cost import spread_over_waves
 from aotc.sched.model.group_model import group_model
 from aotc.sched.model.group_numbers import GroupModel, Widths
 from aotc.sched.model.size import estimate, estimate_volume
@@ -56,7 +56,7 @@ class Decided:
         again = () if split is None else panel_levels(self.model, self.machine, item, self.aligned)
         cost = group_cost(self.model, self.machine, tiles, aligned=self.aligned, free=self.free,
                           more=again)
-        return in_waves(cost, self.model, self.machine, item, self.aligned)
+        return spread_over_waves(cost, self.model, self.machine, item, self.aligned)
 
 
 def decided_cost(model: GroupModel, stages: Sequence[Stage], group: Group, target: Target,

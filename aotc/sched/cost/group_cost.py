@@ -54,7 +54,7 @@ class Aligned:
 
 
 @dataclass(frozen=True)
-class Steps:
+class RunSteps:
     """How a work item is computed along a run: ``tile`` is what is held at a time, ``boxes`` what
     one step more computes; ``live``: bytes of scratch at once; ``moved``: bytes that stages which
     slide move to its front, ``again``: bytes that its level has no room to keep for the next step,
@@ -118,18 +118,18 @@ def work_item(machine: Machine, count: int) -> int:
 
 def group_cost(model: GroupModel, machine: Machine, tiles: Sequence[Widths], vthreads: int = 1,
                aligned: Sequence[Aligned] = (), free: Free = (),
-               steps: Steps | None = None, more: Sequence[Level] = ()) -> Cost:
+               steps: RunSteps | None = None, more: Sequence[Level] = ()) -> Cost:
     """Cost of a group whose tile in ``machine.memories[1 + i]`` is ``tiles[i]`` (tuples along
     ``model.axes``, each inside the one before; at least one).
 
     vthreads: virtual threads of the last tile; aligned: Aligned of contraction stages; free: per
     boundary, the buffers that need not cross it (they are already in the faster level); steps:
-    ``Steps`` in which a work item is computed; more: levels that the caller knows of.
+    ``RunSteps`` in which a work item is computed; more: levels that the caller knows of.
     """
     item = work_item(machine, len(tiles))
     boxes = [model.boxes(t) for t in tiles]
     util, compute = compute_seconds(model, machine, tiles[item], aligned, boxes[item],
-                                    at_hand(machine, free), steps.boxes if steps else None)
+                                    buffers_at_hand(machine, free), steps.boxes if steps else None)
     levels = []
     for i, tile in enumerate(tiles):
         moved = model.traffic(tile, free[i] if i < len(free) else frozenset(), boxes[i],
@@ -143,7 +143,7 @@ def group_cost(model: GroupModel, machine: Machine, tiles: Sequence[Widths], vth
     if len(model.stages) > 1 or kept:
         levels.append(scratch_seconds(model, machine, tiles[item], boxes[item], kept, steps))
     levels += more
-    busy = together(machine, [compute] + [s for _, s, _ in levels])
+    busy = overlap_seconds(machine, [compute] + [s for _, s, _ in levels])
     launch = launch_seconds(model, machine, steps.tile if steps else tiles[item])
     if steps:  # loops of their own, beside which nothing is computed
         launch += steps.moved / memory_rate(machine, home(machine, steps.live))
@@ -162,7 +162,7 @@ def fork_join_seconds(machine: Machine, items: int) -> float:
     return machine.fork_join if min(items, machine.workers) > 1 else 0.0
 
 
-def together(machine: Machine, terms: Sequence[float]) -> float:
+def overlap_seconds(machine: Machine, terms: Sequence[float]) -> float:
     """Seconds of terms that run at the same time, as far as the machine overlaps them."""
     worst = max(terms)
     return worst + (1.0 - machine.overlap) * (sum(terms) - worst)
@@ -183,7 +183,7 @@ def fetches(machine: Machine, number: int) -> bool:
     return not machine.memories[number + 1].shared and not machine.managed
 
 
-def at_hand(machine: Machine, free: Free) -> frozenset[str]:
+def buffers_at_hand(machine: Machine, free: Free) -> frozenset[str]:
     """Buffers that the registers have anyway, as far as ``free`` says it of them."""
     last = machine.position(machine.registers.name)
     return free[min(last, len(free)) - 1] if free else frozenset()
@@ -196,7 +196,7 @@ def kept_bytes(model: GroupModel, free: Free, depth: int) -> int:
 
 
 def scratch_seconds(model: GroupModel, machine: Machine, tile: Widths, boxes: Boxes | None = None,
-                    kept: int = 0, steps: Steps | None = None) -> tuple[str, float, int]:
+                    kept: int = 0, steps: RunSteps | None = None) -> tuple[str, float, int]:
     """(name, seconds, bytes) of what stages hand each other: how much longer it takes from the
     fastest memory that holds all of it than from the one beside the registers, which every kernel's
     operands pass.  kept: bytes of tensors that other kernels left in the memory that fills that
@@ -291,8 +291,8 @@ def pressure_seconds(program: Program, machine: Machine, stored: Iterable[str]) 
     return machine.tuning.pressure * size / machine.memory.bandwidth
 
 
-def resident(program: Program, machine: Machine,
-             weights: int | None = None) -> tuple[frozenset[str], ...]:
+def resident_buffers(program: Program, machine: Machine,
+                     weights: int | None = None) -> tuple[frozenset[str], ...]:
     """Per memory but the outermost, the buffers that are in it already when a kernel starts: temps
     that fit in a cache, or in registers beside one, and the weights if all of them fit in a shared
     cache.  Nothing stays by itself in what the program fills.  weights: bytes of all that a call
@@ -310,7 +310,8 @@ def resident(program: Program, machine: Machine,
     return tuple(out)
 
 
-__all__ = ["Aligned", "Cost", "Level", "Steps", "at_hand", "bank_passes", "compute_seconds",
-           "cut_utilisation", "fetches", "fork_join_seconds", "group_cost", "home", "kept_bytes",
-           "launch_seconds", "level_seconds", "memory_rate", "needed_work", "padding",
-           "pressure_seconds", "resident", "scratch_seconds", "together", "work_item"]
+__all__ = ["Aligned", "Cost", "Level", "RunSteps", "buffers_at_hand", "bank_passes",
+           "compute_seconds", "cut_utilisation", "fetches", "fork_join_seconds", "group_cost",
+           "home", "kept_bytes", "launch_seconds", "level_seconds", "memory_rate", "needed_work",
+           "padding", "pressure_seconds", "resident_buffers", "scratch_seconds", "overlap_seconds",
+           "work_item"]

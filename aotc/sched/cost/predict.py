@@ -19,14 +19,14 @@ from aotc.ir.schedule import Group, Schedule, code_of
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.decided import decided_cost
-from aotc.sched.cost.group_cost import Free, resident
+from aotc.sched.cost.group_cost import Free, resident_buffers
 from aotc.sched.cost.step_cost import pays_in_registers
 from aotc.sched.cost.wave_cost import shared_seconds
-from aotc.sched.model.boxes import settled
+from aotc.sched.model.boxes import settle_items
 from aotc.sched.model.group_model import group_model
 from aotc.sched.model.size import float_nodes, row_tails, sum_terms
-from aotc.sched.model.stages import Stage, find_factors, group_stages, touched
-from aotc.sched.narrowed_program import outlined, within
+from aotc.sched.model.stages import Stage, find_factors, group_stages, touched_buffers
+from aotc.sched.narrowed_program import outline_constants, restrict_to_box
 from aotc.target.base import Target
 
 Local = Mapping[Hashable, float]  # by the code of groups, see ``Prices``
@@ -43,7 +43,7 @@ class Prices:
                  sharing: bool = False) -> None:
         self.sharing = sharing
         self.program, self.target, self.local = replace(
-            program, consts=outlined(program.consts)), target, dict(local or {})
+            program, consts=outline_constants(program.consts)), target, dict(local or {})
         self.usual = geometric_mean(self.local.values()) if self.local else 1.0
         self._rewritten: dict[str, Program] = {}
         self._calls: dict[tuple[Any, ...], tuple[Program, Free]] = {}
@@ -96,7 +96,7 @@ class Prices:
         if not isinstance(step, Compute):
             return (self.target.machine.launch,) * len(self._targets)
         inside, free = self._at(schedule, extents)
-        if not as_decided(inside, group, self.target):
+        if not has_decided_stages(inside, group, self.target):
             return (self.target.machine.launch,) * len(self._targets)
         key = self._asked(schedule, group, extents, free)
         if key not in self._seconds:
@@ -108,7 +108,7 @@ class Prices:
                free: Free) -> Hashable:
         """What a group's seconds follow from: Schedules that differ elsewhere have the same."""
         program = self.rewritten(schedule)
-        near = touched(program, group)
+        near = touched_buffers(program, group)
         return (self._number(group), *(self._number(program.producer[c]) for c in group.computes),
                 *sorted(extents.items()), *(f.intersection(near) for f in free),
                 *((b, str(schedule.layouts.get(b))) for b in near))
@@ -122,7 +122,7 @@ class Prices:
 
     def _priced(self, schedule: Schedule, group: Group, inside: Program,
                 free: Free) -> tuple[float, ...]:
-        given = {b: layout_from_json(schedule.layouts[b]) for b in touched(inside, group)
+        given = {b: layout_from_json(schedule.layouts[b]) for b in touched_buffers(inside, group)
                  if b in schedule.layouts}
         model = group_model(inside, group, {
             b: dim_order(x, len(inside.shape(b))) for b, x in given.items()},
@@ -131,7 +131,7 @@ class Prices:
         stages = group_stages(inside, group)
         anchor, found = next(s for s in stages if group.anchor in s.computes), []
         for t in self._targets:
-            own = settled(anchor, group, t.machine.workers)
+            own = settle_items(anchor, group, t.machine.workers)
             cost = decided_cost(model, stages, own, t, free, tails)
             items = model.tiles(model.variables(own.tile | own.run))
             found.append(shared_seconds(t.machine, cost, items) if self.sharing else cost.seconds)
@@ -140,7 +140,8 @@ class Prices:
     def _at(self, schedule: Schedule, extents: Mapping[str, int]) -> tuple[Program, Free]:
         key = (str(schedule.rewrites), *sorted(extents.items()))
         if key not in self._calls:
-            inside = within(self.rewritten(schedule), {n: (v, v) for n, v in extents.items()})
+            inside = restrict_to_box(self.rewritten(schedule),
+                                     {n: (v, v) for n, v in extents.items()})
             self._calls[key] = inside, self._near(inside)
         return self._calls[key]
 
@@ -150,8 +151,8 @@ class Prices:
         stream past it as a whole, and a few bytes more are no step."""
         out = []
         machine, given = self.target.machine, frozenset(self.program.consts)
-        for memory, found, plain in zip(machine.memories[1:], resident(inside, machine),
-                                        resident(self.program, machine)):
+        for memory, found, plain in zip(machine.memories[1:], resident_buffers(inside, machine),
+                                        resident_buffers(self.program, machine)):
             stay, room = set[str](), memory.capacity * memory.usable
             for b, a in sorted(inside.consts.items(), key=lambda x: (x[1].nbytes, x[0])):
                 room -= a.nbytes
@@ -172,9 +173,9 @@ def tails_of(program: Program, group: Group, target: Target) -> dict[str, tuple[
     ``sched/expand/row_tails`` has them; ``program``: with its symbols, rewritten."""
     out = {}
     for s in group_stages(program, group):
-        if ends_unknown(s, group, target) and (choice := _tails(group, s)):
+        if has_unknown_ends(s, group, target) and (choice := _tails(group, s)):
             mr = target.product_row(group.choices[s.name].row).tile.mr
-            out[s.name] = row_tails(mr, choice, in_registers(s, target))
+            out[s.name] = row_tails(mr, choice, may_write_out(s, target))
     return out
 
 
@@ -184,7 +185,7 @@ def _tails(group: Group, s: Stage) -> int:
     return 1 if said is None else said
 
 
-def ends_unknown(s: Stage, group: Group, target: Target) -> bool:
+def has_unknown_ends(s: Stage, group: Group, target: Target) -> bool:
     """True for a product in register tiles of which nobody knows how many rows the last has."""
     if not target.vectors.fixed or s.name in group.splits or (
             target.row(group.choices[s.name].row).category != "contraction"):
@@ -193,7 +194,7 @@ def ends_unknown(s: Stage, group: Group, target: Target) -> bool:
     return f is not None and not all(isinstance(a.extent, Const) for a in f.m)
 
 
-def as_decided(inside: Program, group: Group, target: Target) -> bool:
+def has_decided_stages(inside: Program, group: Group, target: Target) -> bool:
     """True if a group has the stages that its rows and loops are of in a Program for some extents
     too: all its computes, and products where rows multiply.  Numbers in the place of symbols decide
     conditions, so that nobody reads some computes then, and a factor of a sum may be one element
@@ -209,12 +210,12 @@ def as_decided(inside: Program, group: Group, target: Target) -> bool:
         or find_factors(s, group.choices[s.name].lanes) is not None) for s in stages)
 
 
-def in_registers(s: Stage, target: Target) -> bool:
+def may_write_out(s: Stage, target: Target) -> bool:
     """True if the sums of a product are read where they are summed, as far as its stage says: by
     what ``sums`` of its choice is decided by, but for where its results lie."""
     return pays_in_registers(sum_terms(s.raxes), float_nodes(o.value for o in s.outputs),
                              target.tuning)
 
 
-__all__ = ["Local", "Prices", "as_decided", "ends_unknown", "group_seconds", "in_registers",
-           "tails_of"]
+__all__ = ["Local", "Prices", "has_decided_stages", "has_unknown_ends", "group_seconds",
+           "may_write_out", "tails_of"]

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from aotc.sched.cost.group_cost import Aligned, Cost, Free, Steps, group_cost
+from aotc.sched.cost.group_cost import Aligned, Cost, Free, RunSteps, group_cost
 from aotc.sched.model.group_numbers import Boxes, GroupModel, Widths
 from aotc.target.base import Machine
 
@@ -26,7 +26,7 @@ def run_cost(model: GroupModel, machine: Machine, outer: Sequence[Widths], tile:
     outer: tiles of the memories outside that of a work item."""
     (name, extent), = run.items()
     axis = model.axes.index(name)
-    found = sliding(model, tile, axis)
+    found = find_sliding(model, tile, axis)
     return None if found is None else steps_cost(
         model, machine, outer, tile, axis, extent, found, aligned, free)
 
@@ -42,7 +42,7 @@ def steps_cost(model: GroupModel, machine: Machine, outer: Sequence[Widths], til
     tiles = tuple(tuple(map(max, t, item)) for t in outer) + (item,)
     again = _read_again(model, machine.room(machine.near), tile, axis, found.live,
                         free[len(outer)] if len(outer) < len(free) else ())
-    return group_cost(model, machine, tiles, 1, aligned, free, Steps(
+    return group_cost(model, machine, tiles, 1, aligned, free, RunSteps(
         tile, found.fresh, found.live, moved,
         again * (-(-extent // step) - 1) * model.tiles(item)))
 
@@ -77,7 +77,7 @@ def fresh_boxes(model: GroupModel, tile: Widths, axis: int) -> Boxes | None:
     return out
 
 
-def sliding(model: GroupModel, tile: Widths, axis: int) -> Sliding | None:
+def find_sliding(model: GroupModel, tile: Widths, axis: int) -> Sliding | None:
     """The Sliding of a group in steps of ``tile`` along an axis; None if nothing slides, or not
     everything moves."""
     fresh, boxes = fresh_boxes(model, tile, axis), model.boxes(tile)
@@ -104,4 +104,4 @@ def _live(model: GroupModel, tile: Widths, boxes: Boxes, slide: Collection[int])
     return max(sum(n for n, lo, hi in live if lo <= i <= hi) for i in range(len(boxes)))
 
 
-__all__ = ["Sliding", "fresh_boxes", "run_cost", "sliding", "steps_cost"]
+__all__ = ["Sliding", "fresh_boxes", "run_cost", "find_sliding", "steps_cost"]

@@ -3,13 +3,13 @@ reaches a part of its multipliers and has a part of the memory, whatever the oth
 
 from dataclasses import replace
 
-from aotc.sched.cost.group_cost import Aligned, Cost, fork_join_seconds, padding, together
+from aotc.sched.cost.group_cost import Aligned, Cost, fork_join_seconds, overlap_seconds, padding
 from aotc.sched.model.group_numbers import GroupModel, Widths
 from aotc.target.base import Machine
 
 
-def in_waves(cost: Cost, model: GroupModel, machine: Machine, tile: Widths,
-             aligned: tuple[Aligned, ...]) -> Cost:
+def spread_over_waves(cost: Cost, model: GroupModel, machine: Machine, tile: Widths,
+                      aligned: tuple[Aligned, ...]) -> Cost:
     """The Cost of a group in work items of ``tile``, at least what their waves take: each as long
     as an item, of whose products ``tile_rate`` says what they reach; of the outermost memory an
     item has a worker's part."""
@@ -36,7 +36,7 @@ def shared_seconds(machine: Machine, cost: Cost, items: int) -> float:
     if items <= machine.workers:
         waves = (waves - 1 + part) / part
     terms = [cost.compute * waves, *(s * machine.workers / busy for _, s, _ in cost.levels)]
-    return together(machine, terms) + cost.launch + fork_join_seconds(machine, items)
+    return overlap_seconds(machine, terms) + cost.launch + fork_join_seconds(machine, items)
 
 
-__all__ = ["in_waves", "shared_seconds"]
+__all__ = ["spread_over_waves", "shared_seconds"]

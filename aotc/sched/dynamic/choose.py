@@ -16,19 +16,19 @@ from math import prod
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule, Variant, When, code_of, show_when
 from aotc.sched.cost.predict import Local, Prices
-from aotc.sched.dynamic.moved import moved
-from aotc.sched.dynamic.near_base import near_base
+from aotc.sched.dynamic.moved import move_to_extents
+from aotc.sched.dynamic.near_base import keep_base_parts
 from aotc.sched.dynamic.small_calls import Leaf, lowest_box, pick
 from aotc.sched.dynamic.text_size import text_bytes
 from aotc.sched.model.typical_calls import (
-    Call,
+    TypicalCall,
     calls_between,
     small_regime,
     spread_calls,
     usual_extents,
 )
-from aotc.sched.narrowed_program import with_usual
-from aotc.sched.shape_variants import ALPHA, Decide, served, weight_layouts, within_once
+from aotc.sched.narrowed_program import with_usual_extents
+from aotc.sched.shape_variants import ALPHA, Decide, restrict_once, served_extents, weight_layouts
 from aotc.target.base import Target
 
 ALL = "all calls"
@@ -40,7 +40,7 @@ MOST = 2.0  # times the code and the weights of the first candidate, at most
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ScheduleCandidate:
     """A Schedule, and what it was decided for; ``doubt``: share of its time that it may take longer
     than predicted."""
 
@@ -55,8 +55,8 @@ class Ranges:
     ``Prices.beside`` has them), and the leaves that tell which candidate serves a call.  ``small``:
     the Schedule that the second candidate has parts of, as decided for the smallest call alone."""
 
-    candidates: tuple[Candidate, ...]
-    calls: tuple[Call, ...]
+    candidates: tuple[ScheduleCandidate, ...]
+    calls: tuple[TypicalCall, ...]
     seconds: tuple[tuple[float, ...], ...]
     leaves: tuple[Leaf, ...]
     small: Schedule
@@ -89,7 +89,7 @@ class Ranges:
 
 
 def decide_ranges(program: Program, target: Target, decide: Decide,
-                  calls: Sequence[Call] = ()) -> tuple[Schedule, Ranges | None]:
+                  calls: Sequence[TypicalCall] = ()) -> tuple[Schedule, Ranges | None]:
     """The Schedule of a Program with symbols, with variants where they pay, and why; ``calls``:
     observed ones (default: spread over the ranges), whose usual extents the Schedule for all calls
     is then decided for.  Deterministic, measures nothing."""
@@ -99,7 +99,7 @@ def decide_ranges(program: Program, target: Target, decide: Decide,
     least = _smallest(program, calls)
     if least is None or len(calls) < 2:
         return base, None
-    inside = with_usual(within_once(program, small_regime(program) or {}), least.extents)
+    inside = with_usual_extents(restrict_once(program, small_regime(program) or {}), least.extents)
     own = decide(inside, target, weight_layouts(program, base))
     found = _chosen(Prices(program, target), base, own, calls, more)
     return _schedule(program, target, decide, found), found
@@ -114,28 +114,31 @@ def decide_measured(program: Program, target: Target, decide: Decide, found: Ran
     return _schedule(program, target, decide, chosen), chosen
 
 
-def _smallest(program: Program, calls: Sequence[Call]) -> Call | None:
+def _smallest(program: Program, calls: Sequence[TypicalCall]) -> TypicalCall | None:
     """The smallest of the calls with small extents; None where no range is wide."""
     when = small_regime(program)
     inside = [c for c in calls if when is not None and c.inside(when)]
     return min(inside, key=lambda c: prod(c.extents.values()), default=None)
 
 
-def _usual(program: Program, target: Target, decide: Decide, calls: Sequence[Call]) -> Schedule:
+def _usual(program: Program, target: Target, decide: Decide,
+           calls: Sequence[TypicalCall]) -> Schedule:
     """The Schedule of a Program whose calls usually are like these."""
-    inside = with_usual(program, usual_extents(program, calls))
-    return moved(program, decide(inside, target, {}), target) or decide(program, target, {})
+    inside = with_usual_extents(program, usual_extents(program, calls))
+    return move_to_extents(program, decide(inside, target, {}),
+                           target) or decide(program, target, {})
 
 
-def _chosen(prices: Prices, base: Schedule, small: Schedule, calls: Sequence[Call],
-            more: Sequence[Call] = ()) -> Ranges:
+def _chosen(prices: Prices, base: Schedule, small: Schedule, calls: Sequence[TypicalCall],
+            more: Sequence[TypicalCall] = ()) -> Ranges:
     """Which calls the parts of ``small`` serve that are worth it.  ``more``: calls that count
     nothing, but that these must serve as well."""
     least = _smallest(prices.program, calls)
     assert least is not None, "no call is small"
-    near, doubt = near_base(prices, base, small, DOUBT, least)
+    near, doubt = keep_base_parts(prices, base, small, DOUBT, least)
     label = ", ".join(f"{n} {v}" for n, v in least.extents.items())
-    made, seen = (Candidate(ALL, base), Candidate(label, near, doubt)), (*calls, *more)
+    made, seen = (ScheduleCandidate(ALL, base),
+                  ScheduleCandidate(label, near, doubt)), (*calls, *more)
     table = [[prices.beside(base, c.schedule, call.extents) for call in seen] for c in made]
     gains = [1 - own * (1 + made[1].doubt) / first for first, own in zip(*table)]
     box = lowest_box(prices.program, seen, gains, -WORSE)
@@ -151,13 +154,13 @@ def _chosen(prices: Prices, base: Schedule, small: Schedule, calls: Sequence[Cal
                   small)
 
 
-def _size(prices: Prices, first: Candidate, kept: Sequence[Candidate]) -> float:
+def _size(prices: Prices, first: ScheduleCandidate, kept: Sequence[ScheduleCandidate]) -> float:
     """What candidates take, by what the first takes: code times weights."""
-    def code(candidates: Sequence[Candidate]) -> int:
+    def code(candidates: Sequence[ScheduleCandidate]) -> int:
         return sum({code_of(g): text_bytes(prices.rewritten(c.schedule), g, prices.target)
                     for c in candidates for g in c.schedule.groups}.values())
 
-    def weights(candidates: Sequence[Candidate]) -> int:
+    def weights(candidates: Sequence[ScheduleCandidate]) -> int:
         found = {k: n for c in candidates for k, n in prices.stored(c.schedule).items()}
         return sum(found.values())
 
@@ -171,11 +174,11 @@ def _schedule(program: Program, target: Target, decide: Decide, found: Ranges) -
     if len(found.leaves) == 1 and found.leaves[0][1] == 0:
         return base
     weights = weight_layouts(program, base)
-    each = served(program, [when for when, _ in found.leaves[:-1]])
+    each = served_extents(program, [when for when, _ in found.leaves[:-1]])
     parts = []
     for i, (when, candidate) in enumerate(found.leaves):
-        inside = within_once(program, each[i])
-        own = moved(inside, found.candidates[candidate].schedule, target) or decide(
+        inside = restrict_once(program, each[i])
+        own = move_to_extents(inside, found.candidates[candidate].schedule, target) or decide(
             inside, target, weights)
         why = (f"decided for {found.labels[candidate]}, at most "
                f"{found.loss(when):.2f} of the fastest")
@@ -184,4 +187,4 @@ def _schedule(program: Program, target: Target, decide: Decide, found: Ranges) -
     return replace(last.schedule, variants=tuple(variants))
 
 
-__all__ = ["Candidate", "Ranges", "decide_measured", "decide_ranges"]
+__all__ = ["ScheduleCandidate", "Ranges", "decide_measured", "decide_ranges"]

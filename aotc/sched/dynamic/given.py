@@ -7,15 +7,15 @@ from aotc.errors import ScheduleError
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule, Variant, When
 from aotc.sched.choose.precision import precision_of
-from aotc.sched.dynamic.moved import moved
+from aotc.sched.dynamic.moved import move_to_extents
 from aotc.sched.shape_variants import (
     Decide,
     Range,
     hulls,
-    served,
+    restrict_once,
+    served_extents,
     weight_layouts,
     when_faults,
-    within_once,
 )
 from aotc.target.base import Target
 
@@ -28,15 +28,15 @@ def with_variants(program: Program, target: Target, boxes: Sequence[Mapping[str,
     ScheduleError lists what is wrong with the boxes."""
     whens = [dict(box) for box in boxes]
     known = all({s.name for s in program.syms}.issuperset(w) for w in whens)
-    if len(whens) > 1 and known and len(whens) not in served(program, whens):
+    if len(whens) > 1 and known and len(whens) not in served_extents(program, whens):
         whens.pop()
     none = Schedule(target.name, ())
     faults = when_faults(program, replace(none, variants=tuple(Variant(w, none) for w in whens)))
     if faults:
         raise ScheduleError(faults)
-    found = served(program, whens)
+    found = served_extents(program, whens)
     each = [found[i] for i in sorted(found)]
-    *others, last = (within_once(program, box) for box in each)
+    *others, last = (restrict_once(program, box) for box in each)
     base = decide(last, target, {})
     weights = weight_layouts(last, base) if others else {}
     *made, base = _shared(program, target, each, [*(decide(p, target, weights) for p in others),
@@ -53,8 +53,8 @@ def _shared(program: Program, target: Target, each: Sequence[When], made: Sequen
     for _ in each:
         around = hulls([s.hash for s in made], each)
         common = {s.hash: s for s, own in zip(made, each) if around[s.hash] != own}
-        fitted = {key: moved(inside, s, target) or decide(inside) for key, s in common.items()
-                  for inside in [within_once(program, around[key])]}
+        fitted = {key: move_to_extents(inside, s, target) or decide(inside) for key,
+                  s in common.items() for inside in [restrict_once(program, around[key])]}
         if all(key == s.hash for key, s in fitted.items()):
             break
         made = [fitted.get(s.hash, s) for s in made]

@@ -12,7 +12,7 @@ from aotc.sched.text_choices.choose_writing import kernel_faults
 from aotc.target.base import Target
 
 
-def moved(program: Program, schedule: Schedule, target: Target) -> Schedule | None:
+def move_to_extents(program: Program, schedule: Schedule, target: Target) -> Schedule | None:
     """A Schedule for other extents than those it was decided for; None if it is not legal there."""
     try:
         rewritten = apply_rewrites(program, schedule.rewrites)
@@ -24,4 +24,4 @@ def moved(program: Program, schedule: Schedule, target: Target) -> Schedule | No
         return None
 
 
-__all__ = ["moved"]
+__all__ = ["move_to_extents"]

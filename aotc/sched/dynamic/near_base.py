@@ -12,13 +12,13 @@ from statistics import fmean
 from aotc.ir.schedule import Group, Schedule, code_of
 from aotc.sched.cost.predict import Prices
 from aotc.sched.dynamic.text_size import text_bytes
-from aotc.sched.independent_parts import mixed
-from aotc.sched.model.typical_calls import Call
+from aotc.sched.independent_parts import mix_schedules
+from aotc.sched.model.typical_calls import TypicalCall
 from aotc.sched.shape_variants import ALPHA
 
 
-def near_base(prices: Prices, base: Schedule, own: Schedule, doubt: float,
-              call: Call) -> tuple[Schedule, float]:
+def keep_base_parts(prices: Prices, base: Schedule, own: Schedule, doubt: float,
+                    call: TypicalCall) -> tuple[Schedule, float]:
     """(Schedule, its doubt) for a call: ``own`` with the parts of ``base``, which is in the bundle
     anyway, wherever its own save the call less time than their code and weights are worth; itself
     where nothing legal comes out.  doubt: share of its time that it may take longer than
@@ -46,11 +46,11 @@ def near_base(prices: Prices, base: Schedule, own: Schedule, doubt: float,
 
     least = [sure[code_of(g)] for g in base.groups]
     paid = [sure[code_of(g)] + worth(g) for g in own.groups]
-    found = mixed(prices.program, prices.target, (base, own), (least, paid))
+    found = mix_schedules(prices.program, prices.target, (base, own), (least, paid))
     if found is None:
         return own, doubt
     codes = [code_of(g) for g in found.groups]
     return found, sum(map(sure.__getitem__, codes)) / sum(map(spent.__getitem__, codes)) - 1
 
 
-__all__ = ["near_base"]
+__all__ = ["keep_base_parts"]

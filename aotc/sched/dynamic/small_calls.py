@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import When
-from aotc.sched.model.typical_calls import Call
+from aotc.sched.model.typical_calls import TypicalCall
 
 Leaf = tuple[When, int]  # extents, number of the variant
 
 
-def lowest_box(program: Program, calls: Sequence[Call], gains: Sequence[float],
+def lowest_box(program: Program, calls: Sequence[TypicalCall], gains: Sequence[float],
                least: float) -> When | None:
     """The extents up to which a variant gains.  ``gains``: what every call gains by it, as a share
     of its time; no call in the box gains less than ``least`` (below 0: loses more).  The box grows
@@ -39,7 +39,7 @@ def lowest_box(program: Program, calls: Sequence[Call], gains: Sequence[float],
             for s in program.syms if (k := at[s.name]) + 1 < len(values[s.name])}
 
 
-def pick(leaves: Sequence[Leaf], call: Call) -> int:
+def pick(leaves: Sequence[Leaf], call: TypicalCall) -> int:
     """The variant that a call gets: that of the first box which holds it."""
     return next(variant for when, variant in leaves if call.inside(when))
 

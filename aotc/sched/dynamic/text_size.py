@@ -9,7 +9,7 @@ in the whole tile and in the smaller ones for last rows.
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
-from aotc.sched.cost.predict import in_registers, tails_of
+from aotc.sched.cost.predict import may_write_out, tails_of
 from aotc.sched.model.stages import group_stages
 from aotc.target.base import Target
 from aotc.target.kernel_rows import ProductRow
@@ -22,7 +22,7 @@ def text_bytes(program: Program, group: Group, target: Target) -> int:
     sums = 0
     for s in stages:
         row = target.row(group.choices[s.name].row)
-        if isinstance(row, ProductRow) and row.category == "contraction" and in_registers(
+        if isinstance(row, ProductRow) and row.category == "contraction" and may_write_out(
                 s, target):
             sums += (row.tile.mr + sum(tails.get(s.name, ()))) * row.tile.nv
     return target.tuning.stage_text * max(1, len(stages)) + target.tuning.sum_text * sums

@@ -17,7 +17,7 @@ from aotc.sched.expand.expansion import Expansion
 S = TypeVar("S", Contract, Nest)
 
 
-def by_vectors(stage: S, r: Range, expansion: Expansion) -> S:
+def divide_by_vectors(stage: S, r: Range, expansion: Expansion) -> S:
     """The Contract or Nest with such quotients of its lane axis, of Range ``r``, taken of the first
     lane of its vector (the axis's name behind ``FIRST``), which no lane moves.  Vectors of a length
     known at run time begin anywhere."""

@@ -28,8 +28,8 @@ from aotc.ir.tile_statements import (
     TileColumns,
     TileRows,
 )
-from aotc.sched.expand.aligned import by_vectors
-from aotc.sched.expand.dot_operands import dot_columns, dot_rows, dot_sizes, expanded, pad_row
+from aotc.sched.expand.aligned import divide_by_vectors
+from aotc.sched.expand.dot_operands import dot_columns, dot_rows, dot_sizes, expand_panel, pad_row
 from aotc.sched.expand.expansion import Expansion
 from aotc.sched.expand.nests import lanes, loops, registers_of
 from aotc.sched.expand.prefetch_tiles import (
@@ -40,9 +40,9 @@ from aotc.sched.expand.prefetch_tiles import (
     unguarded_loads,
 )
 from aotc.sched.expand.row_tails import tiles_by_rows
-from aotc.sched.expand.sums_in_registers import one_tap, plain_rows, steps_written, written_out
+from aotc.sched.expand.sums_in_registers import one_tap, plain_rows, steps_written, writes_out_sums
 from aotc.sched.expand.tile_loops import B_COL, TileLoops, extent_of, flat_index
-from aotc.sched.expand.transposed_stores import turned_loops
+from aotc.sched.expand.transposed_stores import turn_loops
 
 MADE = ("packed", "expanded")  # modes of columns that a work item makes a panel of
 
@@ -51,7 +51,7 @@ def expand_contract(c: Contract, expansion: Expansion) -> Body:
     """The statements of a Contract, its rows and columns in register tiles."""
     at, dots = TileLoops(c), c.micro.narrow
     stored, start, turn, flush = _as_stored(c, at, expansion)
-    in_place = not dots and written_out(stored, expansion)
+    in_place = not dots and writes_out_sums(stored, expansion)
     plain = in_place and plain_rows(c)
     fetched = () if dots else fetches(c, at, expansion)
     sizes = dot_sizes(c) if dots else _sizes(c, at)
@@ -86,8 +86,8 @@ def _as_stored(c: Contract, at: TileLoops, expansion: Expansion) -> tuple[
     """(the Contract as its results are stored, what its sums start from, statements before the loop
     over rows, those at the end of a register tile)."""
     started, start = (c, None) if c.micro.narrow else _started(c, at, expansion)
-    stored, turn, flush = turned_loops(
-        started if c.turned else by_vectors(started, c.n, expansion), at)
+    stored, turn, flush = turn_loops(
+        started if c.turned else divide_by_vectors(started, c.n, expansion), at)
     return stored, start, turn, flush
 
 
@@ -125,13 +125,13 @@ def _columns(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
 
 
 def _expanded(c: Contract, at: TileLoops) -> Body:
-    """``expanded`` of a slice of the sum, or all of it."""
+    """``expand_panel`` of a slice of the sum, or all of it."""
     assert c.micro.grouping is not None, c.row
     here, depth, g = substitute(c.b.offset, {c.n.axis: at.n0}), c.k.axis.extent, c.micro.grouping
     if c.slices:
         here = here + at.k_lo // g.size * (g.rows * at.nr)
         depth = simplify(minimum(Const(c.slices.steps), depth - at.k_lo))
-    return expanded(c, at, simplify(here), depth)
+    return expand_panel(c, at, simplify(here), depth)
 
 
 def _packing(c: Contract, at: TileLoops, expansion: Expansion) -> Body:

@@ -17,7 +17,7 @@ from aotc.ir.statements import Put, Range
 from aotc.sched.expand.expansion import Expansion
 
 
-def by_digits(nest: Nest, expansion: Expansion) -> Nest:
+def split_innermost_loop(nest: Nest, expansion: Expansion) -> Nest:
     """The Nest with its innermost loop in two (the choice ``quotients``), where that leaves no
     quotient or remainder of its axis; else the same Nest.  Only of scalar maps."""
     if nest.vector or nest.fold != "none" or not nest.ranges:

@@ -47,11 +47,11 @@ def dot_columns(c: Contract, at: TileLoops) -> Body:
         return (*_packed_columns(c, at), Point(B_COL, c.micro.dtypes.b, ((None, packed),)))
     here = simplify(substitute(c.b.offset, {c.n.axis: at.n0}))
     if c.b.mode == "expanded":
-        return expanded(c, at, here, c.k.axis.extent)
+        return expand_panel(c, at, here, c.k.axis.extent)
     return (Point(B_COL, c.micro.dtypes.b, ((None, Box(c.b.buffer, here)),)),)
 
 
-def expanded(c: Contract, at: TileLoops, here: Expr, depth: Expr) -> Body:
+def expand_panel(c: Contract, at: TileLoops, here: Expr, depth: Expr) -> Body:
     """Bind ``~b_col`` to the columns of one panel of grouped weights, expanded now: ``depth`` steps
     from ``here`` on."""
     assert c.micro.grouping is not None, c.row
@@ -178,4 +178,4 @@ def _decided_at_ends(cond: Expr, axes: Collection[Axis]) -> bool:
                 simplify(cond.a - cond.b), next(iter(found))) is not None
 
 
-__all__ = ["dot_columns", "dot_rows", "dot_sizes", "expanded", "pad_row"]
+__all__ = ["dot_columns", "dot_rows", "dot_sizes", "expand_panel", "pad_row"]

@@ -44,7 +44,7 @@ from aotc.ir.tile_statements import Vector
 from aotc.sched.expand.expansion import Expansion
 from aotc.sched.expand.nests import lanes
 from aotc.sched.expand.prefetch_tiles import unguarded_loads
-from aotc.sched.expand.sums_in_registers import in_registers, plain_rows
+from aotc.sched.expand.sums_in_registers import keeps_sums_in_registers, plain_rows
 from aotc.sched.expand.tile_loops import TileLoops
 
 _POLYNOMIALS = ("exp", "log", "erf", "tanh", "sin", "cos")
@@ -93,7 +93,7 @@ def _from_memory(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
     live, i = Axis(f"{OWN}live", Const(c.micro.mr + 1)), Axis(f"{OWN}i", Const(c.micro.mr))
     rows = _rows(c, at, i, plain_rows(c))
     count = Let(live, minimum(Const(c.micro.mr), at.rows - at.m0))
-    if sums_beside(c, expansion):
+    if may_pair_sums(c, expansion):
         return count, *_beside(c, at, expansion, For(i, Const(0), live, tuple(rows)))
     whole = "columns" in c.whole  # every tile is full: the lane loop has a constant trip count
     end = at.n0 + nr if whole else simplify(minimum(at.n0 + nr, c.n.hi))
@@ -108,7 +108,7 @@ def _from_memory(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
     return count, lanes(part, (*same, each), most, narrow=True)
 
 
-def sums_beside(c: Contract, expansion: Expansion) -> bool:
+def may_pair_sums(c: Contract, expansion: Expansion) -> bool:
     """True if vectors of columns may stand side by side in the epilogue of a Contract's tiles in
     memory: of a narrow product, all of whose tiles have as many columns as its row."""
     return (c.micro.narrow and expansion.vectors.fixed and c.micro.lanes > 1 and c.micro.nv > 1
@@ -137,7 +137,7 @@ def _beside(c: Contract, at: TileLoops, expansion: Expansion, rows: For) -> Body
 
 def _stored(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
     """The epilogue of sums that stand in registers: from there where that is possible."""
-    if not in_registers(c, expansion):
+    if not keeps_sums_in_registers(c, expansion):
         return (Alloc(ACC_TILE, "f32", c.micro.mr * at.nr),
                 *_each_sum(c, at, SUMS, (ACC_TILE, Const(0))),
                 *_from_memory(c, at, expansion))
@@ -234,4 +234,4 @@ def has_polynomials(c: Contract) -> bool:
                for p in c.puts for n in walk(p.value))
 
 
-__all__ = ["follow_sums", "has_polynomials", "sums_beside"]
+__all__ = ["follow_sums", "has_polynomials", "may_pair_sums"]

@@ -31,11 +31,11 @@ from aotc.sched.expand.blocks import shared_nest
 from aotc.sched.expand.contracts import expand_contract
 from aotc.sched.expand.expansion import Expansion
 from aotc.sched.expand.nests import expand_nest, loops
-from aotc.sched.expand.prune import pruned, with_single_values
+from aotc.sched.expand.prune import prune_body, with_single_values
 from aotc.target.base import Target
 
 
-def expanded(kernel: LoweredKernel, target: Target, places: Mapping[str, Place]) -> Kernel:
+def expand_kernel(kernel: LoweredKernel, target: Target, places: Mapping[str, Place]) -> Kernel:
     """The Kernel with the statements of a lowered one's stages.  places: of what lies outside its
     scratch."""
     expansion = expansion_of(kernel, target)
@@ -51,7 +51,7 @@ def expanded(kernel: LoweredKernel, target: Target, places: Mapping[str, Place])
     body: Body = (*out, *around.get(len(kernel.stages), ()))
     if kernel.steps is not None:
         body = _stepped(kernel.steps, body)
-    return Kernel(kernel, pruned((*(Let(v, e) for v, e in kernel.let), *body)))
+    return Kernel(kernel, prune_body((*(Let(v, e) for v, e in kernel.let), *body)))
 
 
 def expansion_of(kernel: LoweredKernel, target: Target) -> Expansion:

@@ -23,7 +23,7 @@ class Expansion:
 
     def how(self, stage: Contract | Nest, key: str) -> Any:
         """The Schedule's choice for a stage's statements.  ScheduleError where it has none."""
-        return chosen(stage, key, self.where)
+        return find_choice(stage, key, self.where)
 
     def fresh(self, stem: str) -> str:
         """A name that no other statement of the kernel binds."""
@@ -31,7 +31,7 @@ class Expansion:
         return f"{OWN}{stem}{self.count}"
 
 
-def chosen(stage: Contract | Nest, key: str, where: str) -> Any:
+def find_choice(stage: Contract | Nest, key: str, where: str) -> Any:
     """The choice ``key`` of how the statements of a stage (``where``, for messages) are written.
     ScheduleError where its Schedule lacks it: whoever makes one ends with ``choose_writing``."""
     found = getattr(stage.writing, key)
@@ -41,4 +41,4 @@ def chosen(stage: Contract | Nest, key: str, where: str) -> Any:
     return found
 
 
-__all__ = ["Expansion", "chosen"]
+__all__ = ["Expansion", "find_choice"]

@@ -28,11 +28,11 @@ from aotc.ir.statements import (
     Total,
     Update,
 )
-from aotc.sched.expand.aligned import by_vectors
-from aotc.sched.expand.digit_loops import by_digits, is_run
+from aotc.sched.expand.aligned import divide_by_vectors
+from aotc.sched.expand.digit_loops import is_run, split_innermost_loop
 from aotc.sched.expand.expansion import Expansion
-from aotc.sched.expand.prefetch_lookups import places_named, rows_ahead
-from aotc.sched.expand.prefetch_window import ahead_of_block
+from aotc.sched.expand.prefetch_lookups import name_places, prefetch_rows_ahead
+from aotc.sched.expand.prefetch_window import prefetch_ahead_of_block
 
 
 def loops(ranges: Sequence[Range], body: Sequence[Stmt]) -> Body:
@@ -46,7 +46,7 @@ def loops(ranges: Sequence[Range], body: Sequence[Stmt]) -> Body:
 def expand_nest(nest: Nest, expansion: Expansion) -> Body:
     """The statements of a Nest."""
     if not nest.vector:
-        parts = by_digits(nest, expansion)
+        parts = split_innermost_loop(nest, expansion)
         if parts is not nest and expansion.how(nest, "quotients"):
             nest = parts
         if is_run(nest):
@@ -59,14 +59,14 @@ def expand_nest(nest: Nest, expansion: Expansion) -> Body:
         return (_exchanged if nest.fold == "none" else _blocked)(nest, lane, expansion)
     outer = [r for r in nest.ranges if r is not lane]
     group = registers_of(nest, lane.hi - lane.lo, expansion)
-    looked, places = places_named(nest, lane, expansion)
-    first: list[Stmt] = [*places, *rows_ahead(nest, lane, outer, expansion)]
+    looked, places = name_places(nest, lane, expansion)
+    first: list[Stmt] = [*places, *prefetch_rows_ahead(nest, lane, outer, expansion)]
     nest = looked
     beside = stands_beside(nest, lane, expansion)
     wide, rest = _columns(nest, lane, expansion) if beside else (0, lane)
     out = [*first, *_side_by_side(nest, lane, wide, expansion)] if wide else first
     if rest is not None:
-        whole = by_vectors(nest, lane, expansion)
+        whole = divide_by_vectors(nest, lane, expansion)
         fold = fold_in_loops(whole, whole.acc, expansion, lambda accs: (Accumulate(
             whole.fold_name, ((accs[0], whole.body),)),))
         out.append(lanes(rest, (*fold, Store(whole.puts)), group))
@@ -105,7 +105,7 @@ def fold_in_loops(nest: Nest, accs: Sequence[Var], expansion: Expansion,
     loops of one part."""
     if nest.fold == "none":
         return ()
-    nest, ends = ends_bound(nest, expansion)
+    nest, ends = bind_ends(nest, expansion)
     first: Body = (*(Start(a, nest.fold_name) for a in accs), *ends)
     if not nest.parts:
         return (*first, *around(nest.reduce, step(accs)))
@@ -116,7 +116,7 @@ def fold_in_loops(nest: Nest, accs: Sequence[Var], expansion: Expansion,
     return (*first, *loops(nest.reduce[:nest.parts], part))
 
 
-def ends_bound(nest: Nest, expansion: Expansion) -> tuple[Nest, Body]:
+def bind_ends(nest: Nest, expansion: Expansion) -> tuple[Nest, Body]:
     """(the Nest with names of its own for the ends of its reduction that data says, the statements
     that bind them)."""
     if not nest.ends:
@@ -145,7 +145,7 @@ def _states(nest: Nest, fold: Fold, expansion: Expansion) -> Body:
 
 def _across(nest: Nest, expansion: Expansion) -> Body:
     """Lanes along the reduced axis: each folds its share."""
-    nest, ends = ends_bound(nest, expansion)
+    nest, ends = bind_ends(nest, expansion)
     lane, acc = nest.reduce[-1], nest.acc[0]
     total = Var(expansion.fresh("total"), acc.dtype)
     group = registers_of(nest, lane.hi - lane.lo, expansion)
@@ -279,7 +279,7 @@ def _outputs(nest: Nest, lane: Axis, axis: Axis, count: int, expansion: Expansio
     out = [*fold_in_loops(outer, accs, expansion, lambda accs: (Accumulate(
         nest.fold_name, tuple((accs[u], b) for u, b in bodies)),))]
     if count == nest.block:
-        out += ahead_of_block(nest, lane, axis, expansion)
+        out += prefetch_ahead_of_block(nest, lane, axis, expansion)
     return (*out, *(_moved(nest, {axis: axis + u, nest.acc[0]: a}) for u, a in enumerate(accs)))
 
 

@@ -34,7 +34,7 @@ from aotc.ir.statements import For, Let, Prefetch, Range, Stmt
 from aotc.sched.expand.expansion import Expansion
 
 
-def places_named(nest: Nest, lane: Range, expansion: Expansion) -> tuple[Nest, list[Let]]:
+def name_places(nest: Nest, lane: Range, expansion: Expansion) -> tuple[Nest, list[Let]]:
     """(the Nest with such places as names, statements that bind them); lane: Range of the lanes."""
     at = {e: Var(expansion.fresh("place"), INDEX) for e in _found(nest, lane)}
     if not at:
@@ -47,8 +47,8 @@ def places_named(nest: Nest, lane: Range, expansion: Expansion) -> tuple[Nest, l
     return new, [Let(v, e) for e, v in at.items()]
 
 
-def tables_ahead(nest: Nest, lane: Range, outer: Sequence[Range],
-                 expansion: Expansion) -> list[Load]:
+def find_tables_ahead(nest: Nest, lane: Range, outer: Sequence[Range],
+                      expansion: Expansion) -> list[Load]:
     """The Loads of rows of a table, at such places, that may be fetched some steps of the innermost
     of the loops over ``outer`` ahead."""
     found = _found(nest, lane)
@@ -84,14 +84,15 @@ def _places(e: Expr, moving: Set[Axis]) -> list[Expr]:
     return [x for k in kids for x in _places(k, moving)]
 
 
-def rows_ahead(nest: Nest, lane: Range, outer: Sequence[Range], expansion: Expansion) -> list[Stmt]:
-    """Statements that fetch what the Loads of ``tables_ahead`` read ``lookup_rows`` steps of the
-    innermost loop later."""
-    tables = tables_ahead(nest, lane, outer, expansion)
+def prefetch_rows_ahead(nest: Nest, lane: Range, outer: Sequence[Range],
+                        expansion: Expansion) -> list[Stmt]:
+    """Statements that fetch what the Loads of ``find_tables_ahead`` read ``lookup_rows`` steps of
+    the innermost loop later."""
+    tables = find_tables_ahead(nest, lane, outer, expansion)
     if not tables or not (rows := expansion.how(nest, "lookup_rows")):
         return []
     row, step, extent = outer[-1], expansion.line, simplify(lane.hi - lane.lo)
-    assert isinstance(extent, Const), lane  # of ``tables_ahead``
+    assert isinstance(extent, Const), lane  # of ``find_tables_ahead``
     out: list[Stmt] = []
     later = {row.axis: minimum(row.axis + rows, row.hi - 1)}
     for x in tables:

@@ -61,10 +61,10 @@ def _epilogue(c: Contract, at: TileLoops, expansion: Expansion, plain: bool) -> 
 
 def _pieces(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
     """Fetches of pieces of pixels which a window comes to ``fetch_rows`` rows later."""
-    if not in_pieces(c, expansion) or not (rows := expansion.how(c, "fetch_rows")):
+    if not has_rows_in_pieces(c, expansion) or not (rows := expansion.how(c, "fetch_rows")):
         return ()
     piece, step = c.k.axis.extent, affine_stride(c.a.offset, c.m[-1].axis)
-    assert isinstance(piece, Const) and isinstance(step, Const), c.a  # ``in_pieces`` says so
+    assert isinstance(piece, Const) and isinstance(step, Const), c.a  # ``has_rows_in_pieces``
     lowest = {t.axis: Const(0) if t is c.taps[-1] else simplify(t.axis.extent - 1)
               for t in c.taps}
     first = simplify(substitute(c.a.offset, lowest) + step * rows)
@@ -80,13 +80,13 @@ def _pieces(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
 def _stream(c: Contract, at: TileLoops, expansion: Expansion, plain: bool) -> Body:
     """Fetches of the rows of a product that are read ``fetch_tiles`` register tiles later, while
     the first panel of columns runs."""
-    if not in_known_rows(c, expansion) or not (tiles := expansion.how(c, "fetch_tiles")):
+    if not has_known_rows(c, expansion) or not (tiles := expansion.how(c, "fetch_tiles")):
         return ()
     most = upper(c.row_count)
     if most is not None and most <= tiles * c.micro.mr:
         return ()
     step, length = affine_stride(c.a.offset, c.m[-1].axis), c.k.axis.extent
-    assert isinstance(step, Const) and isinstance(length, Const), c.a  # ``in_known_rows`` says so
+    assert isinstance(step, Const) and isinstance(length, Const), c.a  # ``has_known_rows`` says so
     line = expansion.line
     later = substitute(c.a.offset, {t.axis: t.lo for t in c.taps}) + step * (tiles * c.micro.mr)
     used = [r for r in c.m if r.axis in axes_of(later)]
@@ -110,7 +110,7 @@ def _stream(c: Contract, at: TileLoops, expansion: Expansion, plain: bool) -> Bo
     return (If(Binary("eq", at.n0, c.n.lo), (loop,)),)
 
 
-def in_known_rows(c: Contract, expansion: Expansion) -> bool:
+def has_known_rows(c: Contract, expansion: Expansion) -> bool:
     """True for a product whose rows have a known length, lie a known number of elements apart, and
     come from other kernels."""
     return (expansion.vectors.prefetches and c.micro.lanes > 1 and c.micro.dtypes.a == "f32"
@@ -213,7 +213,7 @@ def panel_share(c: Contract, at: TileLoops, expansion: Expansion, depth: Expr) -
 
 # ---------------------------------------------------------------- what an epilogue touches
 
-def in_pieces(c: Contract, expansion: Expansion) -> bool:
+def has_rows_in_pieces(c: Contract, expansion: Expansion) -> bool:
     """True for a window whose rows are pieces of pixels that other kernels wrote."""
     if not expansion.vectors.prefetches or c.micro.lanes == 1 or c.micro.dtypes.a != "f32":
         return False
@@ -258,5 +258,5 @@ def _columns(c: Contract, at: TileLoops, line: int, offset: Expr) -> list[Expr]:
             for j in [*range(0, columns, line)] + [columns - 1] * (not aligned)]
 
 
-__all__ = ["epilogue_places", "fetches", "in_pieces", "in_known_rows", "next_panel",
+__all__ = ["epilogue_places", "fetches", "has_rows_in_pieces", "has_known_rows", "next_panel",
            "panel_follows", "panel_share", "share", "unguarded_loads"]

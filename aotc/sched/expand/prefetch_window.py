@@ -13,10 +13,11 @@ from aotc.ir.statements import Prefetch
 from aotc.sched.expand.expansion import Expansion
 
 
-def ahead_of_block(nest: Nest, lane: Axis, axis: Axis, expansion: Expansion) -> list[Prefetch]:
+def prefetch_ahead_of_block(nest: Nest, lane: Axis, axis: Axis,
+                            expansion: Expansion) -> list[Prefetch]:
     """Prefetches of one vector of lanes of a blocked window: its share of the lines that lie a page
     behind this block in the lowest row it reads.  lane, axis: of the lanes and of the block."""
-    found = streamed(nest, lane, axis, expansion)
+    found = find_streamed(nest, lane, axis, expansion)
     if found is None or not (ahead := expansion.how(nest, "ahead")):
         return []
     source, per_lane, lines = found
@@ -28,8 +29,8 @@ def ahead_of_block(nest: Nest, lane: Axis, axis: Axis, expansion: Expansion) -> 
     return [Prefetch(source.buffer, simplify(first + i * line), far=True) for i in range(lines)]
 
 
-def streamed(nest: Nest, lane: Axis, axis: Axis,
-             expansion: Expansion) -> tuple[Load, int, int] | None:
+def find_streamed(nest: Nest, lane: Axis, axis: Axis,
+                  expansion: Expansion) -> tuple[Load, int, int] | None:
     """(the only load of a blocked window whose source other kernels wrote, elements that each lane
     moves on by from block to block, cache lines that a vector does); None where it does not advance
     by whole lines, or nothing is fetched ahead."""
@@ -58,4 +59,4 @@ def _streams(e: Load, lane: Axis, axis: Axis, expansion: Expansion) -> bool:
     return stride(e.index[0], lane) == Const(1) and isinstance(stride(e.index[0], axis), Const)
 
 
-__all__ = ["ahead_of_block", "streamed"]
+__all__ = ["prefetch_ahead_of_block", "find_streamed"]

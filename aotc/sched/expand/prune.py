@@ -56,7 +56,7 @@ def _meets(turn: Body, others: Body) -> bool:
                 ) or _binds_rows(turn) and _binds_rows(tuple(inside))
 
 
-def pruned(body: Body) -> Body:
+def prune_body(body: Body) -> Body:
     """The body without names that no later statement uses or that say another name again."""
     used, out = set[str](), list[Stmt]()
     for i, s in reversed([*enumerate(body)]):
@@ -70,7 +70,7 @@ def pruned(body: Body) -> Body:
             continue
         if isinstance(s, RowTable):
             s = replace(s, values=tuple(r.axis for r in s.rows if f"{OWN}{r.axis.name}_at" in used))
-        s = within(with_single_values(s, s.ranges) if isinstance(s, Spread) else s)
+        s = prune_inside(with_single_values(s, s.ranges) if isinstance(s, Spread) else s)
         turn = _turned_once(s)
         if turn is not None and _meets(turn, (*body[:i], *out)):
             turn = (Scope(turn),)  # its names end here
@@ -150,10 +150,10 @@ def _decided(body: Body, new: Mapping[Expr, Expr]) -> Body:
     return tuple(out)
 
 
-def within(s: Stmt) -> Stmt:
+def prune_inside(s: Stmt) -> Stmt:
     """The statement with its bodies pruned."""
-    inner = {name: pruned(b) for name, b in bodies(s)}
+    inner = {name: prune_body(b) for name, b in bodies(s)}
     return with_bodies(s, inner)
 
 
-__all__ = ["pruned", "with_single_values"]
+__all__ = ["prune_body", "with_single_values"]

@@ -13,7 +13,7 @@ from aotc.ir.statements import ACC_TILE, Alloc, Body, If
 from aotc.ir.tile_statements import Tile
 from aotc.sched.expand.epilogues import follow_sums
 from aotc.sched.expand.expansion import Expansion
-from aotc.sched.expand.sums_in_registers import without_register
+from aotc.sched.expand.sums_in_registers import vectors_without_register
 from aotc.sched.expand.tile_loops import TileLoops
 from aotc.sched.model.size import row_tails
 
@@ -27,14 +27,15 @@ def tiles_by_rows(c: Contract, at: TileLoops, expansion: Expansion, tile: Tile,
         out: Body = (tile, *follow_sums(stored, at, expansion, True))
         for n in reversed(tails):
             few = replace(tile, live=n, a=replace(tile.a, places=tile.a.places[:n]),
-                          reread=min(tile.reread, without_register(c, expansion, n)))
+                          reread=min(tile.reread, vectors_without_register(c, expansion, n)))
             epilogue = follow_sums(replace(stored, micro=replace(c.micro, mr=n)), at, expansion,
                                    True)
             out = (If(_left(at, n), (few, *epilogue), out),)
         return out
     out = (tile,)
     for n in reversed(tails):
-        few = replace(tile, live=n, reread=min(tile.reread, without_register(c, expansion, n)))
+        few = replace(tile, live=n, reread=min(tile.reread,
+                                               vectors_without_register(c, expansion, n)))
         out = (If(_left(at, n), (few,), out),)
     return (Alloc(ACC_TILE, c.micro.dtypes.sums, c.micro.mr * at.nr), *out,
             *follow_sums(stored, at, expansion, False))

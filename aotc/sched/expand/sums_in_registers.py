@@ -13,13 +13,13 @@ from aotc.sched.model.size import sum_terms
 _LIGHT = ("add", "sub", "mul", "min", "max")
 
 
-def written_out(c: Contract, expansion: Expansion) -> bool:
+def writes_out_sums(c: Contract, expansion: Expansion) -> bool:
     """True if the sums of the Contract's tiles are written where they are used: a unit leaves its
     own in memory."""
-    return bool(c.slices) and not c.micro.unit or in_registers(c, expansion)
+    return bool(c.slices) and not c.micro.unit or keeps_sums_in_registers(c, expansion)
 
 
-def in_registers(c: Contract, expansion: Expansion) -> bool:
+def keeps_sums_in_registers(c: Contract, expansion: Expansion) -> bool:
     """True if the Contract's epilogue reads the sums of a tile in registers."""
     return may_use_registers(c, expansion) and expansion.how(c, "sums") == "registers"
 
@@ -40,7 +40,7 @@ def rereads(c: Contract, expansion: Expansion) -> bool:
     return bool(expansion.vectors.registers) and set(c.micro.dtypes) == {"f32"} and not c.micro.unit
 
 
-def without_register(c: Contract, expansion: Expansion, rows: int) -> int:
+def vectors_without_register(c: Contract, expansion: Expansion, rows: int) -> int:
     """Vectors of columns that find no register beside the sums of so many rows, the other columns
     and an element of A."""
     held = rows * c.micro.nv + c.micro.nv + 1
@@ -90,5 +90,6 @@ def one_tap(c: Contract) -> bool:
     return all(t.axis.extent == Const(1) for t in c.taps)
 
 
-__all__ = ["in_registers", "may_use_registers", "one_tap", "plain_rows",
-           "rereads", "steps_written", "terms", "unrolls", "without_register", "written_out"]
+__all__ = ["keeps_sums_in_registers", "may_use_registers", "one_tap", "plain_rows",
+           "rereads", "steps_written", "terms", "unrolls", "vectors_without_register",
+           "writes_out_sums"]

@@ -38,7 +38,7 @@ def with_turned(c: Contract, scratch: str, rows: int) -> Contract:
     return replace(c, turned=Turned(scratch, -(-rows // c.micro.mr) * c.micro.mr))
 
 
-def turned_loops(c: Contract, at: TileLoops) -> tuple[Contract, Body, Body]:
+def turn_loops(c: Contract, at: TileLoops) -> tuple[Contract, Body, Body]:
     """(Contract that stores to its scratch, statements before the loop over rows, statements at the
     end of a register tile, which store what scratch holds once it is full)."""
     if not c.turned:
@@ -58,4 +58,4 @@ def turned_loops(c: Contract, at: TileLoops) -> tuple[Contract, Body, Body]:
     return (gathered, (Declare(first, Const(0)),), (If(full, (copy, Update((first,), (done,)))),))
 
 
-__all__ = ["lies_across", "turned_loops", "with_turned"]
+__all__ = ["lies_across", "turn_loops", "with_turned"]

@@ -1,7 +1,7 @@
 """Work items: a group opened.
 
 Between a Schedule and its lowering: where buffers of a group live (``Context``), and its boxes
-(``opened``).
+(``open_group``).
 
 Imports of ``sched``: model, memory.
 """

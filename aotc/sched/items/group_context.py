@@ -9,9 +9,9 @@ from aotc.ir.kernel.plan_stages import Bindings
 from aotc.ir.program import Program
 from aotc.ir.schedule import APART, REGISTER, SHARED, Group, Schedule
 from aotc.sched.items.context import Context
-from aotc.sched.memory.scratch import elements, rounded
+from aotc.sched.memory.scratch import elements, round_up_bytes
 from aotc.sched.model.box_end_names import name_bounds
-from aotc.sched.model.boxes import Box, Tile, tile_anchor
+from aotc.sched.model.boxes import AnchorTile, Box, tile_anchor
 from aotc.sched.model.slide import Boxes, step_boxes
 from aotc.sched.model.stages import Stage, group_stages
 from aotc.sched.model.tilegraph import Life, best_fit, best_fit_places
@@ -25,13 +25,13 @@ class Opened:
 
     ctx: Context
     stages: tuple[Stage, ...]
-    tile: Tile
+    tile: AnchorTile
     step: Boxes
     lets: Bindings
     boxes: dict[str, Box]
 
 
-def opened(program: Program, schedule: Schedule, target: Target, group: Group) -> Opened:
+def open_group(program: Program, schedule: Schedule, target: Target, group: Group) -> Opened:
     """A group of computes, about to be lowered, its scratch as it says: one behind the other where
     it says nothing.  ScheduleError where its boxes cannot be formed or scratch that is no cache has
     no bound."""
@@ -53,7 +53,7 @@ def opened(program: Program, schedule: Schedule, target: Target, group: Group) -
 
 def opened_as_chosen(program: Program, schedule: Schedule, target: Target, group: Group) -> Opened:
     """The same, for deciders: scratch of a group that says nothing as ``choose_places`` will."""
-    at = opened(program, schedule, target, group)
+    at = open_group(program, schedule, target, group)
     if not group.scratch and _usual_places(at) == SHARED:
         _share_places(at)
     return at
@@ -61,11 +61,11 @@ def opened_as_chosen(program: Program, schedule: Schedule, target: Target, group
 
 def choose_places(program: Program, schedule: Schedule, target: Target, group: Group) -> Group:
     """A group of computes that says where its scratch lies, if it has said nothing and sharing
-    places would save any.  ScheduleError as of ``opened``."""
+    places would save any.  ScheduleError as of ``open_group``."""
     inside = sum(level != REGISTER for level in group.connect.values())
     if group.scratch or inside < 2:
         return group
-    found = _usual_places(opened(program, schedule, target, group))
+    found = _usual_places(open_group(program, schedule, target, group))
     return replace(group, scratch=found) if found else group
 
 
@@ -98,8 +98,8 @@ def _lives(at: Opened) -> list[Life] | None:
         if not isinstance(s.elements, int):
             return None
         ends = (0, len(at.stages)) if s.name in kept else (made[s.name], read[s.name])
-        lives.append((rounded(s.elements * DTYPES[s.dtype].size), *ends))
+        lives.append((round_up_bytes(s.elements * DTYPES[s.dtype].size), *ends))
     return lives
 
 
-__all__ = ["Opened", "choose_places", "opened", "opened_as_chosen"]
+__all__ = ["Opened", "choose_places", "open_group", "opened_as_chosen"]

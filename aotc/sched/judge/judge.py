@@ -18,7 +18,7 @@ from aotc.ir.schedule import REGISTER, Group, Schedule
 from aotc.passes.winograd import stages_of_forms
 from aotc.sched.accelerator.kernels import add_in_place, fitted_tile
 from aotc.sched.choose.connect import connect
-from aotc.sched.choose.gensor import Budget, Construction, Space, construct, grown
+from aotc.sched.choose.gensor import Budget, Construction, TileSpace, construct, grow_tile
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.runs import NamedRun, Run, best_run, with_run
 from aotc.sched.choose.slices import streamed_fold
@@ -27,8 +27,8 @@ from aotc.sched.choose.tile import choose_threads
 from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.decided import decided_cost, usual_product
-from aotc.sched.cost.group_cost import Aligned, Cost, group_cost, pressure_seconds, resident
-from aotc.sched.judge.text_choice_cost import saying, written_seconds
+from aotc.sched.cost.group_cost import Aligned, Cost, group_cost, pressure_seconds, resident_buffers
+from aotc.sched.judge.text_choice_cost import copy_said, written_seconds
 from aotc.sched.memory.scratch import bounded_tile
 from aotc.sched.model.group_model import group_model
 from aotc.sched.model.group_numbers import GroupModel, Widths
@@ -40,7 +40,7 @@ from aotc.sched.model.stages import (
     group_stages,
     merge_stages,
 )
-from aotc.sched.model.tilegraph import merged
+from aotc.sched.model.tilegraph import merge_groups
 from aotc.sched.text_choices.choose_writing import kernel_faults
 from aotc.target.base import Target
 
@@ -72,7 +72,7 @@ class Judge:
     def __init__(self, program: Program, target: Target,
                  start: Sequence[Group] | None = None) -> None:
         self.program, self.target = program, target
-        self.free = resident(program, target.machine)
+        self.free = resident_buffers(program, target.machine)
         # how tensors lie in memory, about
         self.start = connect(program) if start is None else tuple(start)
         _, self.layouts = choose_loops(program, target, join_transforms(
@@ -116,7 +116,7 @@ class Judge:
         key = self.signature(a), self.signature(b), self._between(a, b)
         if key in self.refused:
             return None
-        group = merged(self.program, a, b, self.target.machine.homes[0].name)
+        group = merge_groups(self.program, a, b, self.target.machine.homes[0].name)
         merge_stages(self.program, a, b, group)
         found = self.verdict(group)
         if not found.legal:
@@ -141,12 +141,12 @@ class Judge:
         machine, item = self.target.machine, model.variables(group.tile)
         fixed = {a: (t,) if t == n else tuple(sorted({min(t << i, n) for i in range(48)}))
                  for a, t, n in zip(model.axes, item, model.extents)}
-        space = Space(model, machine, machine.depth, fixed=fixed, strict=False, free=self.free)
-        outer = [grown(space, i, item, model.extents) for i in range(space.depth - 1)]
+        space = TileSpace(model, machine, machine.depth, fixed=fixed, strict=False, free=self.free)
+        outer = [grow_tile(space, i, item, model.extents) for i in range(space.depth - 1)]
         cost = decided_cost(model, stages, group, self.target, self.free, outer=outer)
         cost = add_in_place(cost, model, machine, item, group)
         return replace(cost, seconds=cost.seconds + written_seconds(
-            self.program, self.target, saying(group, given),
+            self.program, self.target, copy_said(group, given),
             {b: x.to_json() for b, x in layouts.items()}))
 
     def _between(self, a: Group, b: Group) -> tuple[tuple[int, ...], ...]:

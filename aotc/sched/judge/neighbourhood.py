@@ -25,9 +25,9 @@ from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.tile import choose_tiles
 from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.cost.decided import Decided
-from aotc.sched.cost.group_cost import resident
+from aotc.sched.cost.group_cost import resident_buffers
 from aotc.sched.judge.judge import Judge
-from aotc.sched.narrowed_program import outlined
+from aotc.sched.narrowed_program import outline_constants
 from aotc.target.base import Target
 
 
@@ -127,7 +127,7 @@ class Neighbourhoods:
         machine = self.target.machine
         done, program = program.rewrites, apply_rewrites(replace(program, rewrites=()), rewrites)
         program = replace(program, rewrites=done + program.rewrites)
-        present = resident(program, machine, self.weights)
+        present = resident_buffers(program, machine, self.weights)
         near = {b: x for b, x in near.items() if b in program.buffers}
         groups = join_transforms(program, machine, connect(program))
         groups, layouts = choose_loops(program, self.target, groups, near)
@@ -146,7 +146,7 @@ def _part(program: Program, group: Group) -> Program:
     return replace(
         program, inputs=tuple(b for b in program.inputs if b in near), outputs=group.outputs,
         steps=steps, buffers={b: x for b, x in program.buffers.items() if b in near},
-        consts=outlined({b: a for b, a in program.consts.items() if b in near}),
+        consts=outline_constants({b: a for b, a in program.consts.items() if b in near}),
         rewrites=tuple(r for r in program.rewrites if r[1] in named), checks=(), lists=(),
         aliases=())
 

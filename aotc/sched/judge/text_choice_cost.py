@@ -36,7 +36,7 @@ def _open(kernel: LoweredKernel) -> list[Contract | Nest]:
     return [s for s in kernel.stages if isinstance(s, (Contract, Nest))]
 
 
-def saying(group: Group, other: Group) -> Group:
+def copy_said(group: Group, other: Group) -> Group:
     """A group with the choices of how statements are written that another one of its stages has."""
     return replace(group, threads=other.threads, scratch=other.scratch, choices={
         s: c.with_said(other.choice(s).text.said) for s, c in group.choices.items()})
@@ -100,4 +100,4 @@ def _terms(c: Contract) -> int:
     return n
 
 
-__all__ = ["saying", "written_seconds"]
+__all__ = ["copy_said", "written_seconds"]

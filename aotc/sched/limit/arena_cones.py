@@ -20,7 +20,7 @@ from aotc.ir.simplify import upper
 from aotc.sched.cost.decided import usual_product
 from aotc.sched.cost.group_cost import Aligned, Free, group_cost
 from aotc.sched.judge.judge import Judge
-from aotc.sched.memory.scratch import rounded
+from aotc.sched.memory.scratch import round_up_bytes
 from aotc.sched.model.group_model import group_model
 from aotc.sched.model.group_numbers import GroupModel
 from aotc.sched.model.stages import Stage, find_call, group_stages
@@ -172,7 +172,7 @@ def _bytes(program: Program, name: str) -> int:
     if n is None:
         raise ScheduleError([f"arena limit: {name} has no largest size; give every dynamic "
                              "dimension a range (--dim NAME=LO..HI)"])
-    return rounded(n * DTYPES[program.dtype(name)].size)
+    return round_up_bytes(n * DTYPES[program.dtype(name)].size)
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class _Kernel:
                     size[a.buffer] = max(size.get(a.buffer, 0), n)
                     first.setdefault(a.buffer, i)
                     last[a.buffer] = i
-        slab = best_fit([(rounded(n), first[b], last[b]) for b, n in size.items()])
+        slab = best_fit([(round_up_bytes(n), first[b], last[b]) for b, n in size.items()])
         cost = group_cost(self.model, self.machine, (item,), aligned=self.aligned, free=self.free)
         return Tiling(tuple((a, n) for a, n in tile.items()
                             if n < self.extents.get(a, n + 1) or a in self.named),

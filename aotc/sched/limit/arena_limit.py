@@ -29,7 +29,7 @@ from aotc.sched.limit.arena import ArenaLimit, arena_need
 from aotc.sched.limit.arena_cones import Cone, Cones
 from aotc.sched.memory.scratch import scratch_bytes
 from aotc.sched.memory.slots import Lifetime
-from aotc.sched.model.tilegraph import merged, ordered
+from aotc.sched.model.tilegraph import merge_groups, order_groups
 from aotc.sched.precision.levels import Levels
 from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target.base import Target
@@ -43,7 +43,7 @@ KIB = 1024
 
 
 @dataclass(frozen=True)
-class State:
+class LumpState:
     """stored: lumps that store; cones: {lump: its cone}; peak: bytes of temps that live at once;
     budget: bytes left for one worker's scratch; excess: by how much the limit is missed, summed
     over the kernels (0: it is kept); seconds: predicted, with the tiles that fit."""
@@ -61,15 +61,15 @@ class Search:
 
     def __init__(self, cones: Cones, limit: int, workers: int) -> None:
         self.cones, self.limit, self.workers = cones, limit, workers
-        self.known: dict[Cone, State | None] = {}
+        self.known: dict[Cone, LumpState | None] = {}
 
-    def state(self, stored: Cone) -> State | None:
+    def state(self, stored: Cone) -> LumpState | None:
         """The State of a set of stored lumps; None if one of its kernels is impossible."""
         if stored not in self.known:
             self.known[stored] = self._state(stored)
         return self.known[stored]
 
-    def best(self) -> State | None:
+    def best(self) -> LumpState | None:
         """The cheapest State found that keeps the limit; None if none does."""
         lumps = self.cones.lumps
         least = frozenset(i for i, u in enumerate(lumps) if u.fixed)
@@ -80,7 +80,7 @@ class Search:
                 ends.append(self.improved(self.fitted(state)))
         return min((s for s in ends if not s.excess), key=lambda s: s.seconds, default=None)
 
-    def fitted(self, state: State) -> State:
+    def fitted(self, state: LumpState) -> LumpState:
         """Lumps dropped or stored one by one, the best value for its time first, until the limit is
         kept or nothing brings it nearer."""
         while state.excess:
@@ -91,7 +91,7 @@ class Search:
             state = min(near, key=lambda s: (s.seconds - now.seconds) / (now.excess - s.excess))
         return state
 
-    def improved(self, state: State) -> State:
+    def improved(self, state: LumpState) -> LumpState:
         """The state after every single change that keeps the limit and saves predicted time."""
         for _ in range(ROUNDS if not state.excess else 0):
             better = min((s for s in self.neighbours(state, False) if not s.excess),
@@ -101,7 +101,7 @@ class Search:
             state = better
         return state
 
-    def neighbours(self, state: State, peak_only: bool) -> Iterator[State]:
+    def neighbours(self, state: LumpState, peak_only: bool) -> Iterator[LumpState]:
         """States with one lump dropped or one more stored; ``peak_only``: drop only what lives
         where the limit is missed."""
         live = self._live(state.stored, state.cones)
@@ -115,11 +115,11 @@ class Search:
             if found is not None:
                 yield found
 
-    def _at_peak(self, state: State, live: Mapping[int, Lifetime], lump: int) -> bool:
+    def _at_peak(self, state: LumpState, live: Mapping[int, Lifetime], lump: int) -> bool:
         first, last = live[lump]
         return any(first <= k <= last and self._missed(state, live, k) for k in state.stored)
 
-    def _missed(self, state: State, live: Mapping[int, Lifetime], step: int) -> bool:
+    def _missed(self, state: LumpState, live: Mapping[int, Lifetime], step: int) -> bool:
         lumps = self.cones.lumps
         held = sum(lumps[u].bytes for u, (lo, hi) in live.items() if lo <= step <= hi)
         return held + self.workers * self.cones.least(step, state.cones[step]) > self.limit
@@ -132,7 +132,7 @@ class Search:
                 live[u] = live[u][0], max(live[u][1], sink)
         return live
 
-    def _state(self, stored: Cone) -> State | None:
+    def _state(self, stored: Cone) -> LumpState | None:
         cones = {i: self.cones.cone(i, stored) for i in stored}
         if not all(self.cones.tilings(i, c) and self.cones.least(i, c) <= self.cones.room
                    for i, c in cones.items()):
@@ -147,7 +147,7 @@ class Search:
         budget = max(self.limit - peak, 0) // self.workers if self.workers else self.cones.room
         seconds = sum(min((t.seconds for t in self.cones.tilings(k, c) if t.slab <= budget),
                           default=self.cones.tilings(k, c)[-1].seconds) for k, c in cones.items())
-        return State(stored, cones, peak, budget, excess, seconds)
+        return LumpState(stored, cones, peak, budget, excess, seconds)
 
 
 # ---------------------------------------------------------------- from a state to a Schedule
@@ -219,7 +219,7 @@ class Planner:
         several = {g.name for g in groups if not shares.keys().isdisjoint(g.computes)
                    and any(level != "register" for level in g.connect.values())}
         groups = part_groups(rewritten, groups, several)
-        self.cones = Cones(rewritten, target, ordered(rewritten, groups), shares)
+        self.cones = Cones(rewritten, target, order_groups(rewritten, groups), shares)
 
     def within(self, limit: int) -> Schedule | None:
         """The Schedule for a limit in bytes; None if none is found."""
@@ -261,7 +261,7 @@ class Planner:
     def _kib(self, schedule: Schedule) -> int:
         return -(-_need(self.program, schedule, self.target, self.workers) // KIB)
 
-    def _finished(self, state: State, limit: int) -> tuple[int, Schedule | None]:
+    def _finished(self, state: LumpState, limit: int) -> tuple[int, Schedule | None]:
         """(0, Schedule of a State), or (bytes it is over the limit, None); 0 bytes where a kernel
         is refused, which the next search avoids."""
         alone = {c for sink, cone in state.cones.items() if len(cone) == 1
@@ -291,14 +291,14 @@ class Planner:
             kept = tuple(r for r in forms if r[1] not in large)
             forms = kept if len(kept) < len(forms) else ()
 
-    def schedule(self, state: State, forms: Rewrites = ()) -> tuple[Schedule, list[int]]:
+    def schedule(self, state: LumpState, forms: Rewrites = ()) -> tuple[Schedule, list[int]]:
         """(Schedule of a State, stored lumps whose kernel is refused); forms: the Winograd forms it
         gets."""
         rewrites, groups = self._groups(state)
         if forms:
             program = apply_rewrites(self.program, forms + rewrites)
             parts = [s.out for _, c, _ in forms for s in stages_of(program, c)[:2]]
-            together = ordered(program, [*groups, *(
+            together = order_groups(program, [*groups, *(
                 Group(f"g_{c}", (c,), (c,), c) for c in parts)])
         schedule = decide(self.program, self.target, winograd=forms + rewrites,
                           groups=together if forms else groups, written=False)
@@ -306,7 +306,7 @@ class Planner:
         return schedule, [sink for sink, g in zip(sorted(state.cones), groups)
                           if len(state.cones[sink]) > 1 and g.computes not in legal]
 
-    def _groups(self, state: State) -> tuple[Rewrites, tuple[Group, ...]]:
+    def _groups(self, state: LumpState) -> tuple[Rewrites, tuple[Group, ...]]:
         """(rewrites, groups in call order): each kernel with a copy of what an earlier one already
         computes for itself."""
         cones, program, rewrites = self.cones, self.cones.program, list(self.rewrites)
@@ -334,7 +334,7 @@ class Planner:
         return tuple(rewrites), tuple(self._group(program, state, sink, twins, i)
                                       for i, (sink, twins) in enumerate(named))
 
-    def _group(self, program: Program, state: State, sink: int, twins: Mapping[str, str],
+    def _group(self, program: Program, state: LumpState, sink: int, twins: Mapping[str, str],
                number: int) -> Group:
         """One kernel of the final Program, with its tile."""
         lumps, cone = self.cones.lumps, state.cones[sink]
@@ -342,7 +342,7 @@ class Planner:
         if len(parts) == 1:
             return replace(parts[0], name=f"g{number:03d}")
         scratch = self.cones.target.machine.scratch
-        whole = reduce(lambda a, b: merged(program, a, b, scratch), parts)
+        whole = reduce(lambda a, b: merge_groups(program, a, b, scratch), parts)
         room = state.budget
         while True:
             found = self.cones.refined(sink, cone, room)
@@ -394,4 +394,4 @@ def _renamed(group: Group, twins: Mapping[str, str]) -> Group:
                    choices={twins.get(s, s): c for s, c in group.choices.items()})
 
 
-__all__ = ["Planner", "Search", "State", "decide_within"]
+__all__ = ["Planner", "Search", "LumpState", "decide_within"]

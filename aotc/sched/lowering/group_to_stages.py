@@ -18,7 +18,7 @@ from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched.accelerator.kernels import place_copies
 from aotc.sched.items.context import Context
-from aotc.sched.items.group_context import Opened, opened
+from aotc.sched.items.group_context import Opened, open_group
 from aotc.sched.lowering.lower_contract import lower_contract
 from aotc.sched.lowering.lower_dot import lower_dot
 from aotc.sched.lowering.lower_kept import lower_kept
@@ -48,19 +48,19 @@ class Staged:
 
 
 def kept_stages(program: Program, schedule: Schedule, target: Target, group: Group) -> Staged:
-    """``staged``, kept with the Program: what its writing was chosen by is what is lowered.  Not
-    where the places that it copies from are part of it."""
+    """``stage_group``, kept with the Program: what its writing was chosen by is what is lowered.
+    Not where the places that it copies from are part of it."""
     if target.machine.on_copies:
-        return staged(program, schedule, target, group)
+        return stage_group(program, schedule, target, group)
     found: dict[Hashable, Staged] = program.known("staged")
     key = _key(program, schedule, target, group)
     if key not in found:
-        found[key] = staged(program, schedule, target, group)
+        found[key] = stage_group(program, schedule, target, group)
     return found[key]
 
 
 def _key(program: Program, schedule: Schedule, target: Target, group: Group) -> Hashable:
-    """All that ``staged`` looks at, beside the Program."""
+    """All that ``stage_group`` looks at, beside the Program."""
     buffers = dict.fromkeys(b for c in group.computes for s in (program.producer[c],)
                             for b in (*s.inputs, *s.outs))
     return target, replace(_unwritten(group), why=""), tuple(
@@ -72,10 +72,10 @@ def _unwritten(group: Group) -> Group:
     return group.saying(lambda c: c.bare)
 
 
-def staged(program: Program, schedule: Schedule, target: Target, group: Group) -> Staged:
+def stage_group(program: Program, schedule: Schedule, target: Target, group: Group) -> Staged:
     """The stages of a group of computes.  ScheduleError where its boxes cannot be formed."""
     group = _unwritten(group)
-    at = opened(program, schedule, target, group)
+    at = open_group(program, schedule, target, group)
     ctx, stages, tile, step = at.ctx, at.stages, at.tile, at.step
     copies = place_copies(at)
     found = _in_order(at)
@@ -165,4 +165,4 @@ def _title(program: Program, group: Group) -> str:
     return "; ".join(shapes)
 
 
-__all__ = ["Staged", "kept_stages", "staged"]
+__all__ = ["Staged", "kept_stages", "stage_group"]

@@ -14,13 +14,13 @@ from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.accelerator.kernels import engines
 from aotc.sched.check.check_schedule import check_schedule
-from aotc.sched.expand.expand_stages import expanded
+from aotc.sched.expand.expand_stages import expand_kernel
 from aotc.sched.lowering.group_to_stages import Staged, kept_stages
 from aotc.sched.lowering.kernel_arrays import with_arrays
 from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.lowering.lower_call import lower_call
 from aotc.sched.lowering.lower_region import Bodies, region_buffers
-from aotc.sched.lowering.threads import shared_by_threads, with_barriers
+from aotc.sched.lowering.threads import share_by_threads, with_barriers
 from aotc.sched.lowering.transposed_results import with_transposed_results
 from aotc.sched.memory.allocate import slot_sizes
 from aotc.sched.model.sparse_tables import sparse_constants
@@ -64,7 +64,7 @@ def lower(program: Program, schedule: Schedule, target: Target,
     places += bodies.placed(end)
     known = {p.name: p for p in places}
     forms = {told.names.get(b, b): _form(program, schedule, b) for b in program.buffers}
-    kernels = tuple(with_arrays(expanded(with_barriers(k, known), target, known), forms)
+    kernels = tuple(with_arrays(expand_kernel(with_barriers(k, known), target, known), forms)
                     for k in told.kernels)
     kernels = _for_calls_of(program, kernels, {
         label for g, label in zip(schedule.groups, labels) if g.name in (common or {})})
@@ -133,12 +133,12 @@ def written_kernel(program: Program, target: Target, group: Group, found: Staged
                    for s, owner in zip(found.kernel.stages, found.owners, strict=True))
     found = with_transposed_results(replace(found, kernel=replace(
         found.kernel, stages=stages)), group, target)
-    kernel = shared_by_threads(found.kernel, target, lined(program, found.kernel))
+    kernel = share_by_threads(found.kernel, target, lined_buffers(program, found.kernel))
     _check_scratch(target, group, kernel, found.end)
     return kernel
 
 
-def lined(program: Program, kernel: LoweredKernel) -> list[str]:
+def lined_buffers(program: Program, kernel: LoweredKernel) -> list[str]:
     """Buffers that a kernel reads which begin at a multiple of 16 bytes outside its memory."""
     return [b for b in kernel.reads if program.buffers[b].role in ("temp", "const")]
 
@@ -158,4 +158,4 @@ def _check_scratch(target: Target, group: Group, kernel: LoweredKernel, slab: Si
             f"{level.capacity}; choose smaller tiles of {group.anchor} or store a tensor"])
 
 
-__all__ = ["lined", "lower", "lower_group", "written_kernel"]
+__all__ = ["lined_buffers", "lower", "lower_group", "written_kernel"]

@@ -11,7 +11,7 @@ from aotc.ir.program import LibCall, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import TILE, Box, Put, Range
-from aotc.sched.lowering.threads import shared_by_threads
+from aotc.sched.lowering.threads import share_by_threads
 from aotc.sched.model.flops_and_bytes import group_bytes
 from aotc.target.base import Target
 
@@ -61,7 +61,7 @@ def _by_threads(program: Program, schedule: Schedule, target: Target, group: Gro
     nest = Nest(target.rows("move")[0].name, (Range(at, Const(0), left),), (), "none", (), value,
                 (put,), "at", target.lanes)
     work = WorkEstimate(bytes=group_bytes(program, schedule, (), (added,), (added,)))
-    return shared_by_threads(LoweredKernel(
+    return share_by_threads(LoweredKernel(
         name, _about(program, call), simplify(call.numbers[0] * pieces), (), (), (nest,), (added,),
         call.outs, work, block=Block(group.threads)), target)
 

@@ -37,7 +37,7 @@ def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Con
     m, a, puts = collapse_rows(m, a, puts)
     micro = MicroKernel(row.name, row.template, row.tile.mr, row.tile.nv, ctx.target.lanes,
                         _stored_dtypes(f, a, b, row), part_of(row, f.k), unit=row.unit)
-    return sliced(ctx, stage, k, with_whole(ctx, without_single(Contract(
+    return slice_contract(ctx, stage, k, mark_whole_tiles(ctx, drop_single_axes(Contract(
         micro, outer, tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, writing=choice.text))), f.m)
 
@@ -53,7 +53,7 @@ def _stored_dtypes(f: Factors, a: Operand, b: Operand, row: ProductRow) -> Dtype
     return Dtypes("f32", f.b.dtype if b.mode == "panel" else "f32", "f32")
 
 
-def with_whole(ctx: Context, c: Contract) -> Contract:
+def mark_whole_tiles(ctx: Context, c: Contract) -> Contract:
     """The Contract that knows which of its rows and columns fill every register tile: those whose
     number in one work item, not in the tensor, is a multiple of the tile's."""
     counts = {"rows": (c.row_count, c.micro.mr), "columns": (c.n.hi - c.n.lo, c.micro.nr)}
@@ -61,16 +61,16 @@ def with_whole(ctx: Context, c: Contract) -> Contract:
         what for what, (n, d) in counts.items() if is_multiple(n, d, ctx.values)))
 
 
-def one_value(r: Range) -> bool:
+def has_one_value(r: Range) -> bool:
     """True if a range is of one value wherever it begins, so that it is never empty."""
     return are_equal(r.hi, r.lo + 1)
 
 
-def without_single(c: Contract) -> Contract:
+def drop_single_axes(c: Contract) -> Contract:
     """The Contract without row axes and taps of one value (one row axis stays): what a batch of
     one, a tile with one of its elements, or a kernel of 1x1 would count, per row and tile."""
-    m = tuple(r for r in c.m if not one_value(r)) or c.m[-1:]
-    taps = tuple(r for r in c.taps if not one_value(r))
+    m = tuple(r for r in c.m if not has_one_value(r)) or c.m[-1:]
+    taps = tuple(r for r in c.taps if not has_one_value(r))
     gone = {r.axis: r.lo for r in c.m + c.taps if r not in m + taps}
     if not gone:
         return c
@@ -90,7 +90,8 @@ def without_single(c: Contract) -> Contract:
     return replace(c, m=m, taps=taps, a=operand(c.a), b=operand(c.b), puts=puts)
 
 
-def sliced(ctx: Context, stage: Stage, k: Axis, contract: Contract, axes: Axes = ()) -> Contract:
+def slice_contract(ctx: Context, stage: Stage, k: Axis, contract: Contract,
+                   axes: Axes = ()) -> Contract:
     """The Contract with scratch for the sums so far, one register tile behind the other.  axes: of
     its rows, as the stage has them."""
     split = ctx.group.choice(stage.name).split

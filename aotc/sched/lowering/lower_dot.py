@@ -15,10 +15,10 @@ from aotc.passes.digits import static_extent
 from aotc.sched.items.context import Context
 from aotc.sched.lowering.lower_contract import (
     collapse_rows,
+    drop_single_axes,
+    mark_whole_tiles,
     packed_room,
-    sliced,
-    with_whole,
-    without_single,
+    slice_contract,
 )
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.stages import Stage
@@ -58,7 +58,7 @@ def lower_dot(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract
                                _rows(ctx, f, k, row, choice.a, depth), puts)
     micro = MicroKernel(row.name, row.template, row.tile.mr, row.tile.nv, ctx.target.lanes,
                         kinds, grouping=None if grouped is None else grouped.grouping)
-    return _expanded(ctx, stage, k, with_whole(ctx, without_single(Contract(
+    return _expanded(ctx, stage, k, mark_whole_tiles(ctx, drop_single_axes(Contract(
         micro, outer, tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, writing=choice.text))))
 
@@ -71,7 +71,7 @@ def _expanded(ctx: Context, stage: Stage, k: Axis, contract: Contract) -> Contra
     dtype, g = micro.dtypes.b, micro.grouping
     assert g is not None, contract.row
     if dtype == "f32":
-        contract = sliced(ctx, stage, k, contract)
+        contract = slice_contract(ctx, stage, k, contract)
     steps = contract.slices.steps if contract.slices else static_extent(k)
     room = panel_room(g, steps, dot_step(micro.dtypes.a)) if dtype == "u8" else steps
     name = ctx.add_scratch("b_expanded", dtype, micro.nr * room)

@@ -30,7 +30,7 @@ from aotc.ir.simplify import are_equal, simplify, split_linear, upper
 from aotc.ir.statements import OWN, Put, Range
 from aotc.passes.digits import static_extent
 from aotc.sched.items.context import Context
-from aotc.sched.lowering.partial_sums import in_parts
+from aotc.sched.lowering.partial_sums import split_into_parts
 from aotc.sched.lowering.window_parts import Piece, Pieces, window_parts
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.digit_stage import loop_box, loop_stage
@@ -59,7 +59,8 @@ def lower_nest(ctx: Context, stage: Stage, row: NestRow, box: Box) -> list[Nest]
     for (row, _, body, _), sub, taps, red in parts:
         moved = {a: p.axis + p.base for a, p in sub.items() if p.axis != a}
         # an axis of one value is that value: what it alone tells apart is the same then
-        single = {a: Const(p.base) for a, p in sub.items() if a.name not in kept and one_value(p)}
+        single = {a: Const(p.base) for a, p in sub.items() if a.name not in kept and
+                  is_zero_alone(p)}
         moved |= single
         sub = {a: p for a, p in sub.items() if a not in single}
 
@@ -74,7 +75,7 @@ def lower_nest(ctx: Context, stage: Stage, row: NestRow, box: Box) -> list[Nest]
                      linearise(here(body), ctx.place))
         nest = _nest(ctx, stage, row, sub, red, ends, body_here, puts, lanes)
         nest = replace(nest, writing=choice.text)
-        nests.append(in_parts(_blocked(ctx, stage, row, nest, taps)))
+        nests.append(split_into_parts(_blocked(ctx, stage, row, nest, taps)))
     return nests
 
 
@@ -103,7 +104,7 @@ def _taken(value: Expr, here: Callable[[Expr], Expr]) -> Expr:
     return value
 
 
-def one_value(part: Piece | Range) -> bool:
+def is_zero_alone(part: Piece | Range) -> bool:
     """True if a range is 0 alone: never empty, as the range of an axis of extent 1 may be where no
     later stage of a work item reads it."""
     return (simplify(part.lo), simplify(part.hi)) == (Const(0), Const(1))

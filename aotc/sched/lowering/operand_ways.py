@@ -94,7 +94,7 @@ def may_team(nest: Nest) -> bool:
     return nest.fold != "none" and nest.acc[0].dtype not in HALVES
 
 
-def most_together(nest: Nest, threads: int, lanes: int) -> int:
+def most_threads_together(nest: Nest, threads: int, lanes: int) -> int:
     """How many threads, or times ``lanes`` threads where those lie along it, may fold a row of a
     Nest together, of so many."""
     rows = points(nest.ranges)
@@ -103,7 +103,7 @@ def most_together(nest: Nest, threads: int, lanes: int) -> int:
 
 def check_team(nest: Nest, team: int, threads: int, lanes: int) -> None:
     """ScheduleError where a team of so many cannot fold a row of a Nest together."""
-    most = most_together(nest, threads, lanes)
+    most = most_threads_together(nest, threads, lanes)
     if team & team - 1 or team > most:
         raise ScheduleError([f"{nest.row}: team {team}; choose a power of two, at most {most} "
                              f"({points(nest.ranges) or 'any number of'} rows, {threads} threads)"])
@@ -165,5 +165,5 @@ def _wide(c: Contract, which: str, lined: Collection[str]) -> bool:
     return all(are_equal(simplify(e % WIDE), Const(0)) for e in counted)
 
 
-__all__ = ["Way", "check_team", "fetch_faults", "may_team", "most_together", "other_axis",
+__all__ = ["Way", "check_team", "fetch_faults", "may_team", "most_threads_together", "other_axis",
            "own_axis", "runs_inside", "steps_between", "ways_left"]

@@ -22,7 +22,7 @@ BLOCK_STEPS = 4096
 MOST_PARTS = 2  # times as many as there must be, where they are then all of one length
 
 
-def in_parts(nest: Nest) -> Nest:
+def split_into_parts(nest: Nest) -> Nest:
     """The Nest with ``parts``; the same Nest where no lane adds more than ``TERMS`` numbers."""
     if nest.fold != "sum" or nest.acc[0].dtype != "f32":
         return nest
@@ -82,4 +82,4 @@ def _even(n: int, most: int) -> int:
     return -(-n // count)
 
 
-__all__ = ["STEPS", "TERMS", "in_parts", "part_of"]
+__all__ = ["STEPS", "TERMS", "split_into_parts", "part_of"]

@@ -19,7 +19,7 @@ from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.plan import Place, Plan
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
-from aotc.sched.expand.expansion import chosen
+from aotc.sched.expand.expansion import find_choice
 from aotc.sched.lowering.operand_ways import (
     WAY_CHOICES,
     check_team,
@@ -34,7 +34,7 @@ Ends = dict[Expr, Expr]  # of variables that are the ends of tiles, what they ar
 
 
 @dataclass(frozen=True)
-class Access:
+class MemoryAccess:
     """Bytes first .. end-1 of a ``memory``, touched by stage number ``stage``: ``offset`` is the
     element of ``buffer`` (None: any), of ``size`` bytes, ``ranges`` the loops around it."""
 
@@ -49,8 +49,8 @@ class Access:
     ranges: tuple[Range, ...]
 
 
-def shared_by_threads(kernel: LoweredKernel, target: Target,
-                      lined: Collection[str] = ()) -> LoweredKernel:
+def share_by_threads(kernel: LoweredKernel, target: Target,
+                     lined: Collection[str] = ()) -> LoweredKernel:
     """The kernel of a group whose work items threads share, with what they share written out:
     ``Nest.team``, ``Contract.again`` and ``staged``.  The same where a work item is one
     thread's.  lined: buffers that begin at a multiple of 16 bytes outside the work item's memory.
@@ -64,7 +64,7 @@ def shared_by_threads(kernel: LoweredKernel, target: Target,
             return s
         row = target.product_row(s.row)
         for key in ("order", *(("stages", *WAY_CHOICES) if row.staging is not None else ())):
-            chosen(s, key, f"kernel {kernel.about.title}")
+            find_choice(s, key, f"kernel {kernel.about.title}")
         for which in "ab" if row.staging is not None else "":
             ways_left(s, which, row, {x.name for x in kernel.scratch}, lined)
         return replace(s, again=_used_again(kernel, s))
@@ -78,7 +78,7 @@ def _team(nest: Nest, kernel: LoweredKernel, target: Target) -> int:
     """How many threads, or times the target's lanes threads where those lie along it, fold a row of
     a Nest together.  ScheduleError where they cannot."""
     if may_team(nest):
-        team: int = chosen(nest, "team", f"kernel {kernel.about.title}")
+        team: int = find_choice(nest, "team", f"kernel {kernel.about.title}")
         check_team(nest, team, kernel.threads, target.lanes)
         return team
     parts = [s for s in kernel.stages if isinstance(s, Nest) and s.puts[:1] == nest.puts[:1]]
@@ -158,7 +158,7 @@ def with_barriers(kernel: LoweredKernel, places: Mapping[str, Place]) -> Lowered
     if kernel.block is None:
         return kernel
     out: list[int] = []
-    since: list[Access] = []
+    since: list[MemoryAccess] = []
     for n, stage in enumerate(kernel.stages):
         mine = _accesses(kernel, places, n)
         if any(_meet(x, y) for x in since for y in mine):
@@ -178,7 +178,7 @@ def barrier_faults(plan: Plan) -> list[str]:
     for kernel in (k.lowered for k in plan.kernels):
         if kernel.block is None:
             continue
-        since: list[Access] = []
+        since: list[MemoryAccess] = []
         for n, stage in enumerate(kernel.stages):
             since = [] if n in kernel.block.barriers else since
             mine = _accesses(kernel, places, n)
@@ -199,7 +199,7 @@ def barrier_faults(plan: Plan) -> list[str]:
     return faults
 
 
-def _verb(access: Access) -> str:
+def _verb(access: MemoryAccess) -> str:
     return "writes" if access.writes else "reads"
 
 
@@ -208,7 +208,8 @@ def _ends_with_barrier(stage: PlanStage) -> bool:
     return isinstance(stage, Nest) and stage.team > 1
 
 
-def _accesses(kernel: LoweredKernel, places: Mapping[str, Place], number: int) -> list[Access]:
+def _accesses(kernel: LoweredKernel, places: Mapping[str, Place],
+              number: int) -> list[MemoryAccess]:
     """Every Access of one stage of a kernel, each kind once."""
     stage = kernel.stages[number]
     assert isinstance(stage, (Nest, Contract)), stage  # threads have no others
@@ -222,7 +223,7 @@ def _accesses(kernel: LoweredKernel, places: Mapping[str, Place], number: int) -
         memory, first, count, dtype = _memory(scratch.get(buffer), places.get(buffer))
         size = DTYPES[dtype].size
         end = _ANYWHERE if count is None else first + count * size
-        out.append(Access(number, buffer, memory, first, end, writes, offset, size, ranges))
+        out.append(MemoryAccess(number, buffer, memory, first, end, writes, offset, size, ranges))
     return out
 
 
@@ -257,7 +258,7 @@ def _reads(stage: Nest | Contract) -> Iterator[tuple[str, Expr | None]]:
                 yield n.buffer, n.index[0]
 
 
-def _meet(x: Access, y: Access) -> bool:
+def _meet(x: MemoryAccess, y: MemoryAccess) -> bool:
     """True if two accesses may be of the same bytes, one of them writes, and different threads may
     make them."""
     if not (x.writes or y.writes) or x.memory != y.memory or x.end <= y.first or y.end <= x.first:
@@ -268,7 +269,7 @@ def _meet(x: Access, y: Access) -> bool:
     return not (x.buffer == y.buffer and x.writes and y.writes and _apart(x, y))
 
 
-def _apart(x: Access, y: Access) -> bool:
+def _apart(x: MemoryAccess, y: MemoryAccess) -> bool:
     """True if two writes into a buffer are of different elements: pieces of one stage, which stores
     every element once, that some loop takes different parts of."""
     if x.offset != y.offset:
@@ -284,4 +285,4 @@ def _before(a: Range, b: Range) -> bool:
     return left is not None and left <= 0
 
 
-__all__ = ["barrier_faults", "shared_by_threads", "with_barriers", "with_ends"]
+__all__ = ["barrier_faults", "share_by_threads", "with_barriers", "with_ends"]

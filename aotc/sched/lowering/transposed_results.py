@@ -9,7 +9,7 @@ from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.schedule import Group
 from aotc.sched.check.choices import choices_of
-from aotc.sched.expand.expansion import chosen
+from aotc.sched.expand.expansion import find_choice
 from aotc.sched.expand.transposed_stores import lies_across, with_turned
 from aotc.sched.items.context import end_of, scratch_behind
 from aotc.sched.lowering.group_to_stages import Staged
@@ -47,8 +47,8 @@ def _rows(stage: PlanStage, group: Group, owner: str, target: Target, kernel: Lo
     if not isinstance(stage, Contract) or not may_transpose(stage, group, owner, target):
         return 0
     where = f"kernel {kernel.about.title}"
-    return 0 if chosen(stage, "order", where) == "rows" else int(
-        chosen(stage, "transposed_rows", where))
+    return 0 if find_choice(stage, "order", where) == "rows" else int(
+        find_choice(stage, "transposed_rows", where))
 
 
 __all__ = ["may_transpose", "with_transposed_results"]

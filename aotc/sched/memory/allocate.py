@@ -63,8 +63,8 @@ def lives(program: Program, schedule: Schedule) -> dict[str, Lifetime]:
     return out
 
 
-def in_place(program: Program, schedule: Schedule, group: Group, live: Mapping[str, Lifetime],
-             index: int) -> dict[str, str]:
+def find_in_place(program: Program, schedule: Schedule, group: Group, live: Mapping[str, Lifetime],
+                  index: int) -> dict[str, str]:
     """{output: input that dies here and is read only at the very element that is written}.  A
     stage of several may write over what no other stage reads: every stored element is computed by
     one work item, once; over what earlier stages read too, if they read it in work items of the
@@ -175,7 +175,7 @@ def allocate(program: Program, schedule: Schedule) -> dict[str, Slot]:
     live = {b: at for b, at in live.items() if b not in settled}
     owner = {b: b for b in live}
     for i, g in enumerate(() if schedule.order else schedule.groups):
-        for out, src in in_place(program, schedule, g, live, i).items():
+        for out, src in find_in_place(program, schedule, g, live, i).items():
             owner[out] = owner[src]
     classes: dict[str, Lifetime] = {}
     for b, root in owner.items():

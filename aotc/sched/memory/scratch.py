@@ -24,7 +24,7 @@ from aotc.sched.model.tilegraph import best_fit
 from aotc.target.base import Machine, Target
 
 
-def rounded(size: int) -> int:
+def round_up_bytes(size: int) -> int:
     """Bytes that ``size`` bytes of scratch take."""
     return -(-size // ALIGN) * ALIGN
 
@@ -52,7 +52,7 @@ def scratch_bytes(program: Program, group: Group, likely: bool = False) -> int:
         if not isinstance(n, int):
             raise ScheduleError(f"group {group.name}: scratch {b} has no constant bound; tile the "
                                 "axis or store the tensor")
-        lives.append((rounded(n * DTYPES[program.dtype(b)].size), made[b], read[b]))
+        lives.append((round_up_bytes(n * DTYPES[program.dtype(b)].size), made[b], read[b]))
     return best_fit(lives)
 
 
@@ -106,4 +106,4 @@ def _points(machine: Machine, anchor: Stage, tile: Mapping[str, int]) -> int:
                 or estimate(a.extent) for a in anchor.axes)
 
 
-__all__ = ["bounded_tile", "elements", "rounded", "scratch_bytes"]
+__all__ = ["bounded_tile", "elements", "round_up_bytes", "scratch_bytes"]

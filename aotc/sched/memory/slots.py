@@ -12,7 +12,7 @@ from math import isqrt
 from aotc.ir.expr import Const, Expr, Sym, substitute, walk
 from aotc.ir.schedule import Slot
 from aotc.ir.simplify import simplify, upper
-from aotc.sched.model.size import typical
+from aotc.sched.model.size import typical_extent
 
 Lifetime = tuple[int, int]  # the first and the last group that a buffer lives in
 Classes = Mapping[str, Lifetime]  # of buffers
@@ -39,7 +39,7 @@ def _samples(size: Mapping[str, Expr]) -> list[dict[Sym, int]]:
     large beside usual others; the usual ones first."""
     syms = sorted({n for e in set(size.values()) for n in walk(e) if isinstance(n, Sym)},
                   key=lambda s: s.name)
-    usual = {s: typical(s) for s in syms}
+    usual = {s: typical_extent(s) for s in syms}
     points = [usual, {s: s.lo for s in syms}, {s: s.reach for s in syms},
               {s: max(s.lo, isqrt(s.lo * usual[s])) for s in syms},
               {s: isqrt(usual[s] * s.reach) for s in syms}]

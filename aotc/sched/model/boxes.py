@@ -41,7 +41,7 @@ Lets = list[tuple[Axis, Expr]]  # names, with what they stand for
 
 
 @dataclass(frozen=True)
-class Tile:
+class AnchorTile:
     """Tiling of the anchor's axes: ``let`` binds the work item's origin, ``count`` is the number
     of work items, ``box`` maps axis -> (lo, last), ``size`` maps axis -> largest extent, ``grains``
     axis -> what its tiles begin at multiples of, where that is not their size.
@@ -60,7 +60,7 @@ class Tile:
     grains: dict[Axis, int] = field(default_factory=dict)
 
 
-def tile_anchor(anchor: Stage, group: Group) -> Tile:
+def tile_anchor(anchor: Stage, group: Group) -> AnchorTile:
     """Decode the work item number into the anchor's box.  Axes in ``group.parallel`` order,
     outermost first."""
     order = _cut_axes(anchor, group)
@@ -89,7 +89,7 @@ def tile_anchor(anchor: Stage, group: Group) -> Tile:
             box[a], size[a] = (Const(0), simplify(a.extent - 1)), upper(a.extent)
     count = substitute(prod(counts, start=Const(1)), names)
     grains = {a: unit_of(group, a.name) for a in order if a.name not in group.run}
-    return Tile(tuple(let), simplify(count), box, size, grains=grains, **walked)
+    return AnchorTile(tuple(let), simplify(count), box, size, grains=grains, **walked)
 
 
 def _cut_axes(anchor: Stage, group: Group) -> list[Axis]:
@@ -185,7 +185,7 @@ def _walked(group: Group, axis: Axis, at: Expr, count: Expr, let: Lets,
                      (last, lo + 1 if tile == 1 else simplify(minimum(lo + tile, end))))}
 
 
-def settled(anchor: Stage, group: Group, workers: int) -> Group:
+def settle_items(anchor: Stage, group: Group, workers: int) -> Group:
     """A group of a call whose extents are known, with the work items that it has with so many
     workers, the largest of them; what data decides counts as usual."""
     items = {}
@@ -202,7 +202,7 @@ def settled(anchor: Stage, group: Group, workers: int) -> Group:
 
 
 def stage_boxes(program: Program, group: Group, stages: Sequence[Stage],
-                tile: Tile) -> tuple[dict[str, Box], Places]:
+                tile: AnchorTile) -> tuple[dict[str, Box], Places]:
     """({stage name: {axis: (lo, last)}}, {scratch buffer: ((lo, size) per dim)}): the size an int,
     or an expression over symbols where an extent has no bound or a box has all of it, so that its
     rows lie as close as in a stored tensor.
@@ -230,7 +230,7 @@ def stage_boxes(program: Program, group: Group, stages: Sequence[Stage],
     return real, places
 
 
-def _whole_parts(there: Ends, tile: Tile) -> int:
+def _whole_parts(there: Ends, tile: AnchorTile) -> int:
     """Values from the first to the last that are really there, where floor divisions of the tile's
     place are between them; 0 where none are or nobody knows how many.  A tile that begins at a
     multiple of its size may ask for a piece of a part (of ``i % n``) of which a box has all."""
@@ -264,7 +264,7 @@ def scratch_of(group: Group) -> set[str]:
     return {b for b, level in group.connect.items() if level != "register"}
 
 
-def boxes_of_tile(program: Program, group: Group, stages: Sequence[Stage], tile: Tile,
+def boxes_of_tile(program: Program, group: Group, stages: Sequence[Stage], tile: AnchorTile,
                   cut: Callable[[Stage, Box], Box] | None = None
                  ) -> tuple[dict[str, Box], dict[str, Part]]:
     """({stage name: box}, {scratch buffer: (first, last) per dimension that is read}) of a tile,
@@ -274,7 +274,7 @@ def boxes_of_tile(program: Program, group: Group, stages: Sequence[Stage], tile:
 
 
 def whole_tiles(program: Program, group: Group, stages: Sequence[Stage],
-                tile: Tile) -> tuple[dict[str, Box], dict[str, Part]]:
+                tile: AnchorTile) -> tuple[dict[str, Box], dict[str, Part]]:
     """Like ``boxes_of_tile`` for a tile that no border cuts, which starts at a multiple of its
     size: floor divisions of it come out exact."""
     shifted = {}

@@ -28,7 +28,7 @@ def digit_axes(stage: Stage) -> dict[str, Digits]:
     return {name: digits for name, digits in found if digits}
 
 
-def by_digits(stage: Stage, name: str) -> Stage:
+def split_axis(stage: Stage, name: str) -> Stage:
     """The Stage with the axis ``name`` of ``digit_axes`` replaced by its digits."""
     digits = digit_axes(stage)[name]
     at = next(i for i, a in enumerate(stage.axes) if a.name == name)
@@ -45,7 +45,7 @@ def by_digits(stage: Stage, name: str) -> Stage:
 
 def loop_stage(stage: Stage, choice: StageChoice) -> Stage:
     """The Stage over the axes that its loops run over: what a Group's ``loops`` say of it."""
-    return by_digits(stage, choice.digits) if choice.digits else stage
+    return split_axis(stage, choice.digits) if choice.digits else stage
 
 
 def loop_box(stage: Stage, box: Box, choice: StageChoice) -> Box:
@@ -65,4 +65,4 @@ def loop_box(stage: Stage, box: Box, choice: StageChoice) -> Box:
     return out
 
 
-__all__ = ["by_digits", "digit_axes", "loop_box", "loop_stage"]
+__all__ = ["split_axis", "digit_axes", "loop_box", "loop_stage"]

@@ -13,7 +13,7 @@ TYPICAL = 128  # assumed value of a symbol whose range begins at 0 or 1 and goes
 MAX_TAPS = {"contraction": 128, "dot": 64}
 
 
-def typical(sym: Sym) -> int:
+def typical_extent(sym: Sym) -> int:
     """The assumed value of a symbol, unless it says its own: as far, by its factor, from one end of
     its range as from the other; a range from 0 or 1 on that goes far has a usual value."""
     if sym.usual:
@@ -34,7 +34,7 @@ def reach(expr: Expr) -> int | None:
 @lru_cache(maxsize=1 << 14)
 def estimate(expr: Expr) -> int:
     """A typical integer value of an extent expression, at least 1."""
-    syms = {s: Const(typical(s)) for s in walk(expr) if isinstance(s, Sym)}
+    syms = {s: Const(typical_extent(s)) for s in walk(expr) if isinstance(s, Sym)}
     value = simplify(substitute(expr, syms))
     if isinstance(value, Const):
         return max(1, int(value.value))

@@ -15,7 +15,7 @@ from aotc.ir.kernel.plan_stages import Bindings
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import simplify
-from aotc.sched.model.boxes import Box, Places, Tile, boxes_of_tile, stage_boxes, whole_tiles
+from aotc.sched.model.boxes import AnchorTile, Box, Places, boxes_of_tile, stage_boxes, whole_tiles
 from aotc.sched.model.stages import Stage
 
 
@@ -45,7 +45,7 @@ class Boxes:
     kept: dict[str, tuple[Kept, ...]] = field(default_factory=dict)
 
 
-def step_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: Tile) -> Boxes:
+def step_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: AnchorTile) -> Boxes:
     """Boxes of a group's stages in one step of a work item (all of it, if it makes none).
 
     ScheduleError as ``stage_boxes``; and if a stage cannot slide: it is the anchor or stores,
@@ -90,7 +90,7 @@ def step_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: Ti
     return Boxes(boxes, places, tuple(lets), tuple(carried), kept)
 
 
-def _moving_axis(group: Group, stage: Stage, box: Box, tile: Tile) -> Axis:
+def _moving_axis(group: Group, stage: Stage, box: Box, tile: AnchorTile) -> Axis:
     """The one axis of a stage along which its box moves from step to step."""
     where = f"group {group.name}: {stage.name} cannot slide"
     if tile.axis is None:
@@ -106,7 +106,7 @@ def _moving_axis(group: Group, stage: Stage, box: Box, tile: Tile) -> Axis:
     return moving[0]
 
 
-def _forward(program: Program, group: Group, stages: Sequence[Stage], tile: Tile,
+def _forward(program: Program, group: Group, stages: Sequence[Stage], tile: AnchorTile,
              axes: Mapping[str, Axis]) -> None:
     """ScheduleError where boxes of stages that slide do not all move forward with the steps."""
     boxes, asked = whole_tiles(program, group, stages, tile)

@@ -267,7 +267,7 @@ def _needed(stages: list[Stage], group: Group) -> list[Stage]:
     return _needed([s for s in kept if s.outputs], group)
 
 
-def touched(program: Program, group: Group) -> tuple[str, ...]:
+def touched_buffers(program: Program, group: Group) -> tuple[str, ...]:
     """The buffers that the computes of a group read and make, in order."""
     steps = [program.producer[c] for c in group.computes]
     return tuple(dict.fromkeys(b for s in steps for b in (*s.inputs, *s.outs)))

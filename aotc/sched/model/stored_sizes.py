@@ -45,11 +45,12 @@ def part_bytes(program: Program, schedule: Schedule, name: str) -> Expr:
 
 def ring_elements(program: Program, schedule: Schedule, name: str) -> int:
     """Elements that a cluster has room for at a time of a buffer in a ring; 0 if it has none."""
-    slot, found = schedule.buffers.get(name, Slot(0)), outermost(program, schedule, name)
+    slot, found = schedule.buffers.get(name, Slot(0)), find_outermost(program, schedule, name)
     return prod(found[1]) // found[1][found[0]] * slot.ring if found and slot.ring else 0
 
 
-def outermost(program: Program, schedule: Schedule, name: str) -> tuple[int, Sequence[int]] | None:
+def find_outermost(program: Program, schedule: Schedule,
+                   name: str) -> tuple[int, Sequence[int]] | None:
     """(dimension of a stored buffer that is outermost in memory among those of more than one index,
     its shape); None without fixed extents, or for layouts that are no order of dimensions."""
     shape = static_shape(program.shape(name))

@@ -27,7 +27,7 @@ def connect_levels(machine: Machine) -> tuple[str, ...]:
     return (REGISTER, *(x.name for x in machine.homes))
 
 
-def merged(program: Program, source: Group, sink: Group, level: str) -> Group:
+def merge_groups(program: Program, source: Group, sink: Group, level: str) -> Group:
     """One group of two, ``source`` before ``sink``, every buffer between them at ``level``.  The
     sink's anchor and tile stay."""
     computes = tuple(sorted(source.computes + sink.computes, key=lambda c: program.position[c]))
@@ -46,7 +46,7 @@ def stored_outputs(program: Program, computes: Sequence[str]) -> tuple[str, ...]
                                                 for s in program.consumers.get(o, ())))
 
 
-def ordered(program: Program, groups: Iterable[Group]) -> tuple[Group, ...]:
+def order_groups(program: Program, groups: Iterable[Group]) -> tuple[Group, ...]:
     """Groups in an order in which each runs after those it reads from, ties by first compute.
     ScheduleError names the groups that wait for each other."""
     owner = {o: g.name for g in groups for c in g.computes for o in program.producer[c].outs}
@@ -102,4 +102,5 @@ def _placed(tensors: Sequence[Life], order: Sequence[int]) -> list[int]:
     return [places[i] for i in range(len(tensors))]
 
 
-__all__ = ["best_fit", "best_fit_places", "connect_levels", "merged", "ordered", "stored_outputs"]
+__all__ = ["best_fit", "best_fit_places", "connect_levels", "merge_groups", "order_groups",
+           "stored_outputs"]

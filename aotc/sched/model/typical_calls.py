@@ -21,7 +21,7 @@ SPLIT, SPLIT_AGAIN = 4, 64  # of so large a factor a range has a small half, a t
 
 
 @dataclass(frozen=True)
-class Call:
+class TypicalCall:
     """``extents``: of every symbol of the Program; ``share``: how likely the call is, beside the
     others'."""
 
@@ -34,14 +34,14 @@ class Call:
                    for n, (lo, hi) in when.items())
 
 
-def allowed(program: Program, extents: Mapping[str, int]) -> bool:
+def is_allowed(program: Program, extents: Mapping[str, int]) -> bool:
     """True if a call with these extents passes the Program's checks."""
     values = {s: Const(extents[s.name]) for s in program.syms}
     return all(simplify(substitute(c.cond, values)) != Const(False, "bool")
                for c in program.checks)
 
 
-def listed(program: Program, sym: Sym) -> tuple[int, ...]:
+def listed_extents(program: Program, sym: Sym) -> tuple[int, ...]:
     """The extents of a symbol if a check lists all that there are, else ()."""
     for check in program.checks:
         found = _listed(check.cond, sym)
@@ -69,23 +69,23 @@ def ladder(sym: Sym, count: int) -> tuple[int, ...]:
     return tuple(sorted({round(lo * (hi / lo) ** (i / steps)) for i in range(steps + 1)}))
 
 
-def spread_calls(program: Program) -> tuple[Call, ...]:
+def spread_calls(program: Program) -> tuple[TypicalCall, ...]:
     """Calls spread over the ranges of all symbols, those that the Program's checks let in; all are
     as likely."""
     count = POINTS.get(len(program.syms), FEW)
-    rows = product(*(listed(program, s) or ladder(s, count) for s in program.syms))
+    rows = product(*(listed_extents(program, s) or ladder(s, count) for s in program.syms))
     found = (dict(zip((s.name for s in program.syms), row)) for row in rows)
-    return tuple(Call(extents) for extents in found if allowed(program, extents))
+    return tuple(TypicalCall(extents) for extents in found if is_allowed(program, extents))
 
 
-def calls_between(program: Program) -> tuple[Call, ...]:
+def calls_between(program: Program) -> tuple[TypicalCall, ...]:
     """A few calls between those of ``spread_calls``, to see what holds there, too."""
     count = 2 * POINTS.get(len(program.syms), FEW) - 1
-    rows = product(*(listed(program, s) or ladder(s, count) for s in program.syms))
+    rows = product(*(listed_extents(program, s) or ladder(s, count) for s in program.syms))
     known = [c.extents for c in spread_calls(program)]
     found = [e for row in rows if (e := dict(zip((s.name for s in program.syms), row))) not in known
-             and allowed(program, e)]
-    return tuple(Call(e) for e in found[::max(1, -(-len(found) // BETWEEN))])
+             and is_allowed(program, e)]
+    return tuple(TypicalCall(e) for e in found[::max(1, -(-len(found) // BETWEEN))])
 
 
 def read_samples(given: Any, names: Mapping[str, str]) -> list[tuple[dict[str, int], float]]:
@@ -117,7 +117,7 @@ def read_samples(given: Any, names: Mapping[str, str]) -> list[tuple[dict[str, i
 
 
 def observed_calls(program: Program,
-                   samples: Sequence[tuple[Mapping[str, int], float]]) -> tuple[Call, ...]:
+                   samples: Sequence[tuple[Mapping[str, int], float]]) -> tuple[TypicalCall, ...]:
     """Calls with the extents that were seen, and how often.  ScheduleError for extents that the
     Program does not allow, or that leave a symbol out."""
     out, faults = [], []
@@ -129,17 +129,17 @@ def observed_calls(program: Program,
         unknown = sorted(set(extents) - {s.name for s in program.syms})
         faults += [f"observed shapes: no dimension {n!r}; choose from "
                    + ", ".join(s.name for s in program.syms) for n in unknown]
-        out.append(Call(dict(extents), share))
+        out.append(TypicalCall(dict(extents), share))
     if not faults:
         rules = "; ".join(k.why for k in program.checks)
         faults = [f"observed shapes: {c.extents}: no call of this model has them: {rules}"
-                  for c in out if not allowed(program, c.extents)]
+                  for c in out if not is_allowed(program, c.extents)]
     if faults:
         raise ScheduleError(list(dict.fromkeys(faults)))
     return tuple(out)
 
 
-def usual_extents(program: Program, calls: Sequence[Call]) -> dict[str, int]:
+def usual_extents(program: Program, calls: Sequence[TypicalCall]) -> dict[str, int]:
     """{symbol: the extent that half of the calls do not exceed}, by their shares."""
     half, out = sum(c.share for c in calls) / 2, {}
     for s in program.syms:
@@ -173,5 +173,5 @@ def _small_extents(syms: Sequence[Sym]) -> When | None:
     return {n: (e[0], e[1]) for n, e in ends.items() if len(e) == count + 1} or None
 
 
-__all__ = ["Call", "allowed", "calls_between", "ladder", "observed_calls", "read_samples",
+__all__ = ["TypicalCall", "is_allowed", "calls_between", "ladder", "observed_calls", "read_samples",
            "small_regime", "spread_calls", "usual_extents"]

@@ -24,8 +24,8 @@ from aotc.passes.precision import integer_rows, narrow_operands
 from aotc.passes.precision.rounding_table import ROUNDING
 from aotc.passes.rewrites import RULES, apply_rewrites
 from aotc.sched.cost.predict import group_seconds
-from aotc.sched.precision.levels import ROUNDS, Level, Levels, everywhere
-from aotc.sched.precision.offers import Lot, Offer, joined, lots_of, seconds_of
+from aotc.sched.precision.levels import ROUNDS, Level, Levels, uniform_levels
+from aotc.sched.precision.offers import Lot, Offer, join_lots, lots_of, seconds_of
 from aotc.sched.precision.trials import Feeds, Trials
 from aotc.target.base import Target
 
@@ -80,7 +80,7 @@ def choose_within(program: Program, target: Target, feeds: Sequence[Feeds], budg
     levels: what is offered, the least rounded first; decided({}): the Schedule with nothing taken
     of that, whose own roundings count as errors."""
     plain = decided({})
-    lows = {level: decided(everywhere(program, level)) for level in levels}
+    lows = {level: decided(uniform_levels(program, level)) for level in levels}
     trials = _trials(program, plain, list(lows.values()), feeds)
     syms = infer_syms(program, input_arrays(program, feeds[0]), None)
     more = {level: _more(low, plain) for level, low in lows.items()}
@@ -163,7 +163,7 @@ def _taken(lots: tuple[Lot, ...], trials: Trials, budget: float,
         return best, whole, whole
     lots = tuple(replace(u, offers=tuple(
         replace(o, error=trials.error(o.rewrites)) for o in u.offers))
-        for u in joined(lots, LEAST_LOTS, int(min(MOST_TRIALS, most))))
+        for u in join_lots(lots, LEAST_LOTS, int(min(MOST_TRIALS, most))))
     choices = list(dict.fromkeys(
         tuple(_at_price(u, price, budget) for u in lots) for price in _prices(lots)))
     low, high, error = -1, len(choices), trials.error(())  # this one keeps it; that is too much

@@ -36,18 +36,18 @@ LEVELS = (Level(HALF), Level(BF16), *(
     Level(p, rows) for p in WEIGHT_BITS for rows in ("", *ROWS)))
 
 
-def everywhere(program: Program, level: Level) -> Levels:
+def uniform_levels(program: Program, level: Level) -> Levels:
     """The same Level for every compute."""
     return {out: level for s in program.steps for out in s.outs}
 
 
-def rounds(schedule: Schedule) -> bool:
+def has_rounding(schedule: Schedule) -> bool:
     """True if a Schedule, or one of a body, has a rewrite that rounds anything."""
     return any(rule in ROUNDS for rule, *_ in schedule.rewrites) or any(
-        rounds(own) for bodies in schedule.regions.values() for own in bodies)
+        has_rounding(own) for bodies in schedule.regions.values() for own in bodies)
 
 
-def at_level(levels: Levels) -> Iterable[tuple[Level, frozenset[str]]]:
+def computes_by_level(levels: Levels) -> Iterable[tuple[Level, frozenset[str]]]:
     """(Level, computes that have it), in the order of ``levels``."""
     for level in dict.fromkeys(levels.values()):
         yield level, frozenset(c for c, own in levels.items() if own == level)
@@ -65,5 +65,5 @@ def levels_of(rewrites: Iterable[Rewrite]) -> Levels:
     return found
 
 
-__all__ = ["LEVELS", "ROUNDS", "ROWS", "Level", "Levels", "at_level", "everywhere",
-           "levels_of", "rounds"]
+__all__ = ["LEVELS", "ROUNDS", "ROWS", "Level", "Levels", "computes_by_level", "uniform_levels",
+           "levels_of", "has_rounding"]

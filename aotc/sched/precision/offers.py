@@ -68,7 +68,7 @@ def lots_of(rows: Mapping[str, str], before: Mapping[str, float],
         if not level.keys().isdisjoint(names))) for names in found.values())
 
 
-def joined(lots: Sequence[Lot], least: int, most: int) -> tuple[Lot, ...]:
+def join_lots(lots: Sequence[Lot], least: int, most: int) -> tuple[Lot, ...]:
     """Lots of at most so many offers together, but not fewer than ``least``: the two neighbours
     that gain least are joined first."""
     out = list(lots)
@@ -115,4 +115,4 @@ def _worthwhile(offers: Iterable[Offer]) -> tuple[Offer, ...]:
     return tuple(out)
 
 
-__all__ = ["Offer", "Lot", "joined", "seconds_of", "lots_of"]
+__all__ = ["Offer", "Lot", "join_lots", "seconds_of", "lots_of"]

@@ -31,7 +31,7 @@ from aotc.target.base import Target
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """One tensor in memory.  ``layout``: its dimensions from outermost to innermost, named after
     the loops that make it (for a constant: that read it).  ``role``: input, output, temp, const."""
 
@@ -60,7 +60,7 @@ class Conversion:
 
 @dataclass(frozen=True)
 class Report:
-    stored: tuple[Stored, ...]
+    stored: tuple[StoredTensor, ...]
     conversions: tuple[Conversion, ...]
 
     def between(self) -> tuple[Conversion, ...]:
@@ -116,9 +116,9 @@ def layout_report(program: Program, schedule: Schedule, target: Target) -> Repor
     used = dict.fromkeys(n.buffer for _, _, s in v.stages for n in s.loads()) | dict.fromkeys(
         o.buffer for _, _, s in v.stages for o in s.outputs)
     order = [*v.program.inputs, *(b for b in used if b in v.saved or b in v.program.consts)]
-    stored = tuple(Stored(b, v.program.buffers[b].role, v.program.dtype(b),
-                          tuple(estimate(d) for d in v.program.shape(b)), layout_text(v, b),
-                          v.bytes(b), _why(v, b)) for b in order if b in used)
+    stored = tuple(StoredTensor(b, v.program.buffers[b].role, v.program.dtype(b),
+                                tuple(estimate(d) for d in v.program.shape(b)), layout_text(v, b),
+                                v.bytes(b), _why(v, b)) for b in order if b in used)
     return Report(stored, tuple(_offline(v, used)) + tuple(
         c for name, g, s in v.stages for c in _conversions(v, name, g, s)))
 
@@ -269,4 +269,4 @@ def report_lines(report: Report) -> list[str]:
     return lines
 
 
-__all__ = ["Conversion", "Report", "Stored", "layout_report", "report_lines"]
+__all__ = ["Conversion", "Report", "StoredTensor", "layout_report", "report_lines"]

@@ -5,7 +5,7 @@ from aotc.ir.expr import Const
 from aotc.sched.model.size import estimate, reach
 
 
-def even(extent: int, tile: int) -> int:
+def even_tile(extent: int, tile: int) -> int:
     """The tile shrunk so that all tiles are nearly equal."""
     count = -(-extent // max(1, min(tile, extent)))
     return -(-extent // count)
@@ -27,9 +27,9 @@ def row_block(axes: Axes, rows: int, mr: int, grow: float) -> dict[str, int]:
         cut = max(1, rows // inner)
         if inner == 1:
             cut = max(mr, cut // mr * mr)
-        tile[a.name] = even(n, cut) if static and inner > 1 else cut
+        tile[a.name] = even_tile(n, cut) if static and inner > 1 else cut
         inner = max(rows, inner) * n  # every outer axis goes in single steps
     return tile
 
 
-__all__ = ["even", "row_block"]
+__all__ = ["even_tile", "row_block"]

@@ -8,7 +8,7 @@ from aotc.target.base import Target
 from aotc.target.kernel_rows import ProductRow
 
 
-def sliceable(target: Target, row: ProductRow, choice: StageChoice, f: Factors) -> bool:
+def is_sliceable(target: Target, row: ProductRow, choice: StageChoice, f: Factors) -> bool:
     """True if a contraction's row, operands and sum allow slices: rows read in place, panels or
     columns in place, static reduction axes, vectors of a fixed length."""
     return (target.part_loads and row.in_floats and row.tile.mr > 1

@@ -17,8 +17,8 @@ from aotc.target.base import Target
 from aotc.target.kernel_rows import KernelRow, ProductRow
 
 
-def serving(variants: tuple[Target, ...], program: Program,
-            precision: str = "f32") -> tuple[Target, ...]:
+def pick_targets(variants: tuple[Target, ...], program: Program,
+                 precision: str = "f32") -> tuple[Target, ...]:
     """Of targets, the widest first, those that serve a Program at a ``precision``: one whose rows
     differ from the next one's only in what the Program has none of is left out."""
     found: set[str | Dtypes] = {BF16_PRODUCT} if precision in (BF16, MIXED) else set()
@@ -62,4 +62,4 @@ def _kinds(row: KernelRow) -> tuple[str | Dtypes, ...]:
         row.category,)
 
 
-__all__ = ["multiplies", "multiplies_bytes", "reads_groups", "serving"]
+__all__ = ["multiplies", "multiplies_bytes", "reads_groups", "pick_targets"]

@@ -8,17 +8,17 @@ from aotc.ir.kernel.plan_stages import Contract, Nest, points
 from aotc.ir.simplify import upper
 from aotc.ir.stage_choice import TEXTS
 from aotc.sched.cost.block_cost import (
-    Fetch,
-    cheapest,
+    OperandFetch,
     fetch_cost,
     fold_cost,
     order_cost,
+    pick_cheapest,
     product_step,
 )
 from aotc.sched.lowering.operand_ways import (
     Way,
     may_team,
-    most_together,
+    most_threads_together,
     own_axis,
     runs_inside,
     steps_between,
@@ -42,7 +42,7 @@ def shared_product(c: Contract, kernel: LoweredKernel, target: Target,
         for which in "ab":
             ways = ways_left(c, which, row, scratch, lined)
             costs = [way_cost(c, which, w, target) for w in ways]
-            found |= cheapest(ways, costs, 0).said(which)
+            found |= pick_cheapest(ways, costs, 0).said(which)
             accesses += min(costs)
         found["stages"] = _stages(row, kernel, target, accesses)
     return found | c.writing.said
@@ -54,10 +54,10 @@ def shared_fold(nests: Sequence[Nest], threads: int, target: Target) -> dict[str
     folds = [n for n in nests if may_team(n)]
     if not folds:
         return {}
-    most = min(most_together(n, threads, target.lanes) for n in folds)
+    most = min(most_threads_together(n, threads, target.lanes) for n in folds)
     ways = [1 << n for n in range(most.bit_length())]
     costs = [sum(team_cost(n, threads, target, w) for n in folds) for w in ways]
-    return {"team": cheapest(ways, costs, 0)}
+    return {"team": pick_cheapest(ways, costs, 0)}
 
 
 def team_cost(nest: Nest, threads: int, target: Target, team: int) -> float:
@@ -77,7 +77,7 @@ def way_cost(c: Contract, which: str, way: Way, target: Target) -> float:
     axis, steps, inner = own_axis(c, which), row.steps, runs_inside(which, way.along)
     there = count if axis is None else upper(axis.extent) or count
     run = steps if way.along == "sum" else min(count, there)
-    return fetch_cost(Fetch(
+    return fetch_cost(OperandFetch(
         count * steps, way.width, -(-run // way.width), tuple(
             s if s is None else s * way.width for s in steps_between(c, which, way.along)),
         way.width if inner else row.staging.pitch[which == "b"], way.fetch == "copy"),
@@ -91,8 +91,9 @@ def _order(c: Contract, machine: Machine) -> str:
     rows, columns, terms = sizes
     if rows is None or columns is None or terms is None:
         return ways[0]
-    return cheapest(ways, [order_cost(machine, (rows, columns, terms), c.micro.mr, c.micro.nr, w)
-                           for w in ways], machine.tuning.same_order - 1)
+    return pick_cheapest(ways, [order_cost(machine, (rows, columns, terms), c.micro.mr, c.micro.nr,
+                                           w)
+                                for w in ways], machine.tuning.same_order - 1)
 
 
 def _stages(row: ProductRow, kernel: LoweredKernel, target: Target, accesses: float) -> int:
@@ -104,8 +105,8 @@ def _stages(row: ProductRow, kernel: LoweredKernel, target: Target, accesses: fl
     assert isinstance(slab, int), slab
     ways = [staging.usual, *(n for n in range(staging.least, staging.most + 1)
                              if n != staging.usual and slab + n * row.step_bytes <= room)]
-    return cheapest(ways, [product_step(target.machine, row, target.lanes, n, accesses)
-                           for n in ways], target.tuning.slack)
+    return pick_cheapest(ways, [product_step(target.machine, row, target.lanes, n, accesses)
+                                for n in ways], target.tuning.slack)
 
 
 __all__ = ["ENDLESS", "shared_fold", "shared_product", "team_cost", "way_cost"]

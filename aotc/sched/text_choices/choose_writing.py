@@ -19,8 +19,8 @@ from aotc.sched.common_groups import CommonGroup, common_groups
 from aotc.sched.expand.expand_stages import expansion_of
 from aotc.sched.expand.transposed_stores import with_turned
 from aotc.sched.items.group_context import choose_places
-from aotc.sched.lowering.group_to_stages import Staged, kept_stages, staged
-from aotc.sched.lowering.lower import lined, written_kernel
+from aotc.sched.lowering.group_to_stages import Staged, kept_stages, stage_group
+from aotc.sched.lowering.lower import lined_buffers, written_kernel
 from aotc.sched.lowering.transposed_results import may_transpose
 from aotc.sched.model.stages import find_call, group_stages
 from aotc.sched.shape_variants import Part, parts
@@ -104,7 +104,7 @@ def group_writing(program: Program, group: Group, target: Target, found: Staged)
                 chosen |= {} if rows is None else {"transposed_rows": rows}
                 s = with_turned(s, "turned", rows) if rows else s
             stages.append(s)
-        chosen |= _stage_writing(stages, found.kernel, target, lined(program, found.kernel))
+        chosen |= _stage_writing(stages, found.kernel, target, lined_buffers(program, found.kernel))
         if chosen := {k: v for k, v in chosen.items() if k not in said.said}:
             choices[name] = group.choice(name).with_said(chosen)
     return replace(group, choices=choices)
@@ -137,7 +137,7 @@ def _stage_writing(stages: list[Contract | Nest], kernel: LoweredKernel, target:
         nests, expansion, target.tuning))
 
 
-def only_said(program: Program, schedule: Schedule, target: Target) -> Schedule:
+def keep_said(program: Program, schedule: Schedule, target: Target) -> Schedule:
     """A Schedule without variants and without the choices that ``choose_writing`` would make: what
     is moved to other tiles, rows or extents keeps only what somebody said."""
     program = apply_rewrites(program, schedule.rewrites)
@@ -165,7 +165,7 @@ def chosen_kernel(program: Program, schedule: Schedule, target: Target,
     """The kernel of a group of computes, with the choices of deciders where it has none of its own.
     ScheduleError as of ``lower_group``."""
     group = choose_places(program, schedule, target, group)
-    found = staged(program, schedule, target, group)
+    found = stage_group(program, schedule, target, group)
     return written_kernel(program, target, group_writing(program, group, target, found), found)
 
 
@@ -180,4 +180,4 @@ def kernel_faults(program: Program, schedule: Schedule, target: Target, group: G
     return faults
 
 
-__all__ = ["choose_writing", "chosen_kernel", "group_writing", "kernel_faults", "only_said"]
+__all__ = ["choose_writing", "chosen_kernel", "group_writing", "kernel_faults", "keep_said"]

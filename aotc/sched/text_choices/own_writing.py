@@ -6,21 +6,21 @@ from aotc.ir.expr import Const, Expr
 from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.stage_choice import TEXTS
 from aotc.ir.statements import Range
-from aotc.sched.cost.block_cost import cheapest
+from aotc.sched.cost.block_cost import pick_cheapest
 from aotc.sched.cost.step_cost import pays_in_registers, reread_cost, unroll_cost
 from aotc.sched.expand.contracts import MADE, packs_lanes, stored_contract
-from aotc.sched.expand.digit_loops import by_digits
-from aotc.sched.expand.epilogues import has_polynomials, sums_beside
+from aotc.sched.expand.digit_loops import split_innermost_loop
+from aotc.sched.expand.epilogues import has_polynomials, may_pair_sums
 from aotc.sched.expand.expansion import Expansion
 from aotc.sched.expand.nests import is_blocked, is_long, stands_beside, whole_vectors
-from aotc.sched.expand.prefetch_lookups import places_named, tables_ahead
+from aotc.sched.expand.prefetch_lookups import find_tables_ahead, name_places
 from aotc.sched.expand.prefetch_tiles import (
     epilogue_places,
-    in_known_rows,
-    in_pieces,
+    has_known_rows,
+    has_rows_in_pieces,
     panel_follows,
 )
-from aotc.sched.expand.prefetch_window import streamed
+from aotc.sched.expand.prefetch_window import find_streamed
 from aotc.sched.expand.row_tails import ends_anywhere
 from aotc.sched.expand.sums_in_registers import (
     may_use_registers,
@@ -48,7 +48,8 @@ def own_product(c: Contract, alone: bool, expansion: Expansion, tuning: Tuning) 
     if c.micro.narrow:
         if c.a.mode == "packed":
             found["copied_run"] = tuning.copied_run
-        if sums_beside(c, expansion):  # coefficients of polynomials leave registers for one vector
+        if may_pair_sums(c,
+                         expansion):  # coefficients of polynomials leave registers for one vector
             found["columns"] = 1 if has_polynomials(c) else c.micro.nv
         return found
     if may_use_registers(stored := stored_contract(c, expansion), expansion):
@@ -86,9 +87,9 @@ def _product_fetches(c: Contract, expansion: Expansion, tuning: Tuning) -> Found
         found["fetch_epilogue"] = int(terms(c) >= tuning.fetch_sum)
     if panel_follows(c, expansion):
         found |= {"fetch_panel": 1, "panel_step": tuning.fetch_slowest}
-    if in_known_rows(c, expansion):
+    if has_known_rows(c, expansion):
         found["fetch_tiles"] = tuning.fetch_tiles * _at_most(length, tuning.fetch_row)
-    if in_pieces(c, expansion):
+    if has_rows_in_pieces(c, expansion):
         found["fetch_rows"] = tuning.fetch_rows * _at_most(length, tuning.fetch_piece)
     return found
 
@@ -101,14 +102,14 @@ def _reread(c: Contract, expansion: Expansion, tuning: Tuning) -> int:
     """Vectors of columns that the sums of a tile leave no register for."""
     registers, ways = expansion.vectors.registers, range(c.micro.nv + 1)
     costs = [reread_cost(c.micro.mr, c.micro.nv, registers, n, tuning) for n in ways]
-    return cheapest(ways, costs, 0)
+    return pick_cheapest(ways, costs, 0)
 
 
 def _unroll(tuning: Tuning) -> int:
     """Steps that micro-kernels write out: the fewest of those that take as long."""
     low, high = TEXTS["unroll"]
     ways = range(int(low), int(high) + 1)
-    return cheapest(ways, [unroll_cost(n, tuning) for n in ways], tuning.slack)
+    return pick_cheapest(ways, [unroll_cost(n, tuning) for n in ways], tuning.slack)
 
 
 def own_fold(nests: Sequence[Nest], expansion: Expansion, tuning: Tuning) -> Found:
@@ -116,7 +117,7 @@ def own_fold(nests: Sequence[Nest], expansion: Expansion, tuning: Tuning) -> Fou
     without divisions, vectors side by side, in as few passes as there can be, and how far ahead
     looked up rows and a window's blocks are fetched."""
     found = _registers(nests, expansion, tuning)
-    if any(by_digits(n, expansion) is not n for n in nests):
+    if any(split_innermost_loop(n, expansion) is not n for n in nests):
         found["quotients"] = 1
     if any(_looks_ahead(n, expansion) for n in nests):
         found |= {"lookup_rows": tuning.lookup_rows, "lookup_lines": tuning.lookup_lines}
@@ -155,7 +156,7 @@ def _lanes(nest: Nest) -> Range | None:
 def _looks_ahead(nest: Nest, expansion: Expansion) -> bool:
     """True for rows of a table that may be fetched ahead."""
     lane = _lanes(nest)
-    return lane is not None and bool(tables_ahead(
+    return lane is not None and bool(find_tables_ahead(
         nest, lane, [r for r in nest.ranges if r is not lane], expansion))
 
 
@@ -164,7 +165,7 @@ def _vectors_beside(nest: Nest, expansion: Expansion) -> list[tuple[Nest, int]]:
     lane = _lanes(nest)
     if lane is None:
         return []
-    looked, _ = places_named(nest, lane, expansion)
+    looked, _ = name_places(nest, lane, expansion)
     return [(looked, whole_vectors(looked, lane))] if stands_beside(looked, lane, expansion) else []
 
 
@@ -175,7 +176,8 @@ def _lines_ahead(nest: Nest, expansion: Expansion) -> list[int]:
         return []
     lane, axis = (next((r.axis for r in nest.ranges if r.axis.name == name), None)
                   for name in (nest.vector, nest.block_axis))
-    found = streamed(nest, lane, axis, expansion) if lane is not None and axis is not None else None
+    found = find_streamed(nest, lane, axis,
+                          expansion) if lane is not None and axis is not None else None
     return [] if found is None else [found[2]]
 
 

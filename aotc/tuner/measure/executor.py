@@ -75,7 +75,8 @@ class LocalExecutor:
     def build_and_measure(self, candidates: Sequence[Candidate]) -> list[Result]:
         """A Result per candidate.  Never raises for what a candidate does."""
         results: dict[int, Result] = {}
-        todo, left = [in_turns([c.site for c in candidates])] if candidates else [], MAX_BATCHES
+        todo, left = [order_in_turns([c.site
+                                      for c in candidates])] if candidates else [], MAX_BATCHES
         while todo:
             numbers, left = todo.pop(), left - 1
             found = self._batch([candidates[n] for n in numbers])
@@ -100,7 +101,7 @@ class LocalExecutor:
             return error or json.loads((folder / "times").read_text())
 
 
-def in_turns(sites: Iterable[str]) -> list[int]:
+def order_in_turns(sites: Iterable[str]) -> list[int]:
     """Numbers 0.. of candidates in the order in which they run: those of one site as far apart as
     can be, for what others leave in the caches is what a model would."""
     by_site: dict[str, list[int]] = {}
@@ -147,4 +148,5 @@ def stop(process: Popen[bytes]) -> None:
     process.wait()
 
 
-__all__ = ["Executor", "Job", "LocalExecutor", "Result", "finish", "in_turns", "start", "stop"]
+__all__ = ["Executor", "Job", "LocalExecutor", "Result", "finish", "order_in_turns", "start",
+           "stop"]

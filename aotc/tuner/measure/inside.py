@@ -16,7 +16,7 @@ from aotc.errors import AotcError
 from aotc.ir.schedule import Schedule
 from aotc.tuner.measure.executor import Executor, Result
 from aotc.tuner.measure.whole_model import site_ratios
-from aotc.tuner.space.assemble import Choices, assembled
+from aotc.tuner.space.assemble import Choices, assemble_schedule
 from aotc.tuner.space.site_forms import LAYOUT
 from aotc.tuner.space.trial import Candidate
 
@@ -101,8 +101,8 @@ class ModelExecutor:
             with s.lock:
                 chosen |= s.copies.choices(c.site, c.point, n, names=names)
         try:
-            return assembled(s.program, s.untuned, s.settled, s.sites, chosen, s.target,
-                             check=False), chosen
+            return assemble_schedule(s.program, s.untuned, s.settled, s.sites, chosen, s.target,
+                                     check=False), chosen
         except AotcError as err:
             return str(err)
 

@@ -69,7 +69,7 @@ def trial(folder: Path) -> None:
     for owner, seconds in zip(owners, np.array(runs).T):
         if owner is not None:
             calls[:, owner] += seconds
-    (folder / "times").write_text(json.dumps(against_first(calls, [
+    (folder / "times").write_text(json.dumps(compare_with_first(calls, [
         c.site for c in job.candidates])))
 
 
@@ -133,7 +133,8 @@ def _precompile(folder: Path, objects: Path) -> None:
         os.link(kept, folder / f"{HEAD}.gch")
 
 
-def against_first(calls: Array, sites: Sequence[str]) -> list[tuple[float, tuple[float, float]]]:
+def compare_with_first(calls: Array,
+                       sites: Sequence[str]) -> list[tuple[float, tuple[float, float]]]:
     """(seconds, interval) per candidate from ``calls`` [calls, candidates]: the first of each site
     by its fastest calls, the others by their median ratio to it in the same call, because what
     disturbs the machine for a while meets all of a site."""
@@ -142,7 +143,8 @@ def against_first(calls: Array, sites: Sequence[str]) -> list[tuple[float, tuple
     for n, site in enumerate(sites):
         ref = first.setdefault(site, n)
         ratios = calls[:, n] / calls[:, ref]
-        out.append((float(typical(calls)[ref] * np.median(ratios)), median_interval(ratios)))
+        out.append((float(typical_seconds(calls)[ref] * np.median(ratios)),
+                    median_interval(ratios)))
     return out
 
 
@@ -165,7 +167,7 @@ def _pin(threads: int) -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
-def typical(runs: Array | Calls) -> Array:
+def typical_seconds(runs: Array | Calls) -> Array:
     """Per column of ``runs`` [calls, kernels], the mean of its fastest calls."""
     fast = max(1, int(len(runs) * SHARE))
     means: Array = np.sort(runs, axis=0)[:fast].mean(axis=0)

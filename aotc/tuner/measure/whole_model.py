@@ -16,8 +16,8 @@ from aotc.ir.schedule import Schedule
 from aotc.pipeline import Work, model_info
 from aotc.samples import extents, random_inputs
 from aotc.tuner.measure.executor import BUILD_TIMEOUT, RUN_TIMEOUT, finish, start, stop
-from aotc.tuner.measure.measure_worker import Calls, typical
-from aotc.tuner.space.assemble import Choice, Tie
+from aotc.tuner.measure.measure_worker import Calls, typical_seconds
+from aotc.tuner.space.assemble import SiteChoice, Tie
 
 SECONDS = 4.0  # of measuring two models in turns
 PATIENCE = 60  # times the CPU time that is measured: on a busy machine it takes so long
@@ -39,7 +39,7 @@ class Times(TypedDict):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ModelVerdict:
     """``seconds``: (untuned, tuned) of a call; ``ratios``: {tie: time of its changed sites by
     that untuned}; ``wrong``: outputs differ, or it did not run, ``why`` says what happened."""
 
@@ -130,7 +130,7 @@ class Checker:
     def untuned(self) -> tuple[list[float], float]:
         """(seconds per kernel, seconds of a call) of the untuned model."""
         times = self.times([self.schedule], self.seconds / 2)
-        return list(typical(times["kernels"][0])), busy(times["kernels"][0])
+        return list(typical_seconds(times["kernels"][0])), busy_seconds(times["kernels"][0])
 
     def times(self, schedules: Sequence[Wish], seconds: float) -> Times:
         """What ``measure_worker.compare`` says of Schedules (or decisions, or Builts) in turns.
@@ -141,20 +141,20 @@ class Checker:
             raise AotcError(f"tune: the whole model could not be built: {wrong}")
         return self._run([b.folder for b in found], seconds)
 
-    def compare(self, schedule: Schedule, chosen: Mapping[str, Choice],
-                base: Schedule | None = None) -> Verdict:
+    def compare(self, schedule: Schedule, chosen: Mapping[str, SiteChoice],
+                base: Schedule | None = None) -> ModelVerdict:
         """The Verdict on a Schedule beside ``base``, the untuned one.  chosen: {site name: Choice}
         of what it changes."""
         base = base or self.schedule
         try:
             times = self.times([base, schedule], self.seconds)
         except AotcError as err:  # it does not build, crashes or hangs: not a schedule to keep
-            return Verdict((1.0, float("inf")), {}, True, str(err))
+            return ModelVerdict((1.0, float("inf")), {}, True, str(err))
         ratios = site_ratios(base, schedule, chosen, times["kernels"])
         wrong = not times["worst"] <= TOLERANCE
         why = f"its outputs differ by {times['worst']:.1e} of their range" if wrong else ""
-        before, after = map(busy, times["kernels"])
-        return Verdict((before, after), ratios, wrong, why)
+        before, after = map(busy_seconds, times["kernels"])
+        return ModelVerdict((before, after), ratios, wrong, why)
 
     def _run(self, bundles: Iterable[Path], seconds: float) -> Times:
         folder = Path(tempfile.mkdtemp(dir=self.scratch))
@@ -168,7 +168,7 @@ class Checker:
         return times
 
 
-def busy(calls: Calls) -> float:
+def busy_seconds(calls: Calls) -> float:
     """Seconds of a call of the whole model from ``calls`` [calls, kernels]: the sum of its kernels'
     medians, which a call that something else has interrupted does not change."""
     return float(sum(statistics.median(k) for k in zip(*calls)))
@@ -180,7 +180,7 @@ def pair_ratio(before: Iterable[float], after: Iterable[float]) -> float:
     return statistics.median(max(b, TICK) / max(a, TICK) for a, b in zip(before, after))
 
 
-def site_ratios(base: Schedule, schedule: Schedule, chosen: Mapping[str, Choice],
+def site_ratios(base: Schedule, schedule: Schedule, chosen: Mapping[str, SiteChoice],
                 kernels: Sequence[Calls]) -> dict[Tie, float]:
     """{tie: time in a Schedule over that in ``base``}.  chosen: {site name: Choice} of what it
     changes; kernels: [calls, kernels] of both."""
@@ -202,4 +202,4 @@ def _by_tie(schedule: Schedule, owner: Mapping[str, Tie], calls: Calls) -> dict[
     return out
 
 
-__all__ = ["Built", "Checker", "Verdict", "busy", "pair_ratio", "site_ratios"]
+__all__ = ["Built", "Checker", "ModelVerdict", "busy_seconds", "pair_ratio", "site_ratios"]

@@ -18,7 +18,7 @@ from aotc.target.base import Target
 from aotc.tuner.search.learned_cost import Correction
 from aotc.tuner.search.site_search import SiteSearch
 from aotc.tuner.space.site_forms import layout_name
-from aotc.tuner.space.sites import Site, canonical
+from aotc.tuner.space.sites import Site, number_buffers
 from aotc.tuner.space.trial import Candidate
 
 MOST = 4  # layouts of one tensor that are tried
@@ -28,7 +28,7 @@ GAIN = 0.97  # of the sites' time: what a layout must leave
 
 
 @dataclass(frozen=True)
-class Case:
+class LayoutCase:
     """Tensors alike: ``ends``: (site key, number of the tensor in its piece) of the producer and
     the readers; ``copies`` of them; ``choices``: Layouts to try."""
 
@@ -49,9 +49,9 @@ class LayoutStage:
         cases.sort(key=lambda c: (-self._seconds(c), c.ends))
         self.todo = [(c, layout) for i in range(MOST) for c in cases
                      for layout in c.choices[i:i + 1]]
-        self.asked: list[tuple[Case, dict[str, str]]] = []
+        self.asked: list[tuple[LayoutCase, dict[str, str]]] = []
 
-    def _seconds(self, case: Case) -> float:
+    def _seconds(self, case: LayoutCase) -> float:
         return sum(self.searches[k].seconds for k in {k for k, _ in case.ends})
 
     def propose(self, size: int,
@@ -95,7 +95,7 @@ class LayoutStage:
 
 
 def _cases(program: Program, schedule: Schedule, sites: Iterable[Site],
-           searches: Mapping[str, SiteSearch], target: Target) -> list[Case]:
+           searches: Mapping[str, SiteSearch], target: Target) -> list[LayoutCase]:
     owner = {c: s for s in sites for g in s.groups for c in g.computes}
     found: dict[tuple[tuple[str, int], ...], list[str]] = {}
     for g in schedule.groups:
@@ -106,7 +106,7 @@ def _cases(program: Program, schedule: Schedule, sites: Iterable[Site],
             if program.buffers[b].role != "temp" or len({s.key for s in ends}) < len(
                     around) or any(s.key not in searches or b not in s.fixed for s in ends):
                 continue
-            key = tuple((s.key, int(canonical(s.piece, "")[b])) for s in ends)
+            key = tuple((s.key, int(number_buffers(s.piece, "")[b])) for s in ends)
             found.setdefault(key, []).append(b)
     out = []
     for key, buffers in found.items():
@@ -117,8 +117,8 @@ def _cases(program: Program, schedule: Schedule, sites: Iterable[Site],
         choices = tuple(x for x in layout_choices(program, b, target) if str(
             freeze_json(x.to_json())) != str(freeze_json(now)))
         if choices:
-            out.append(Case(key, len(buffers), choices[:MOST]))
+            out.append(LayoutCase(key, len(buffers), choices[:MOST]))
     return out
 
 
-__all__ = ["Case", "LayoutStage"]
+__all__ = ["LayoutCase", "LayoutStage"]

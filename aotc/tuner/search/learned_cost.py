@@ -171,7 +171,8 @@ def _ranks(values: ArrayLike) -> Array:
     return (np.cumsum(counts) - (counts - 1) / 2)[place]
 
 
-def held_back(records: Iterable[Record], seed: int = 0, folds: int = 5) -> tuple[float, float, int]:
+def correlate_held_back(records: Iterable[Record], seed: int = 0,
+                        folds: int = 5) -> tuple[float, float, int]:
     """(before, after, sites): mean over sites of the rank correlation between predicted and
     measured seconds, without and with a correction that has never seen the site."""
     rows = [(r, r.seconds) for r in records if r.seconds and r.analytic]
@@ -193,4 +194,4 @@ def held_back(records: Iterable[Record], seed: int = 0, folds: int = 5) -> tuple
     return float(np.mean(before)), float(np.mean(after)), len(before)
 
 
-__all__ = ["Correction", "Estimate", "Estimator", "held_back", "rank_correlation"]
+__all__ = ["Correction", "Estimate", "Estimator", "correlate_held_back", "rank_correlation"]

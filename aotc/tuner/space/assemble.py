@@ -9,7 +9,7 @@ from aotc.ir.schedule import Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check.check_schedule import check_schedule
 from aotc.sched.memory.allocate import allocate
-from aotc.sched.model.tilegraph import ordered
+from aotc.sched.model.tilegraph import order_groups
 from aotc.target.base import Target
 from aotc.tuner.space.sites import Site
 from aotc.tuner.space.trial import Candidate
@@ -18,7 +18,7 @@ Tie = str | int  # a key of equal sites, or a number of others that go together
 
 
 @dataclass(frozen=True)
-class Choice:
+class SiteChoice:
     """What one site becomes: a Candidate and the rewrites of its form.  Choices of one ``tie``
     (sites that share a changed layout) are taken together or not at all."""
 
@@ -28,12 +28,12 @@ class Choice:
     tie: Tie
 
 
-Choices = dict[str, Choice]  # by the site's name
+Choices = dict[str, SiteChoice]  # by the site's name
 
 
-def assembled(program: Program, untuned: Schedule, settled: Iterable[Rewrite],
-              sites: Iterable[Site], chosen: Choices, target: Target,
-              check: bool = True) -> Schedule:
+def assemble_schedule(program: Program, untuned: Schedule, settled: Iterable[Rewrite],
+                      sites: Iterable[Site], chosen: Choices, target: Target,
+                      check: bool = True) -> Schedule:
     """The Schedule with some sites' Candidates in place of their untuned groups.
 
     program: before any rewrite; settled: rewrites that reach across sites; chosen: {site name:
@@ -51,7 +51,7 @@ def assembled(program: Program, untuned: Schedule, settled: Iterable[Rewrite],
     for c in chosen.values():
         layouts |= c.candidate.layouts
     groups = tuple(replace(g, name=f"g{i:03d}")
-                   for i, g in enumerate(ordered(program, kept)))
+                   for i, g in enumerate(order_groups(program, kept)))
     layouts = {b: x for b, x in layouts.items() if b in program.buffers and x}
     schedule = replace(untuned, groups=groups, layouts=layouts, buffers={}, rewrites=rewrites)
     schedule = replace(schedule, buffers=allocate(program, schedule))
@@ -61,4 +61,4 @@ def assembled(program: Program, untuned: Schedule, settled: Iterable[Rewrite],
     return schedule
 
 
-__all__ = ["Choice", "assembled"]
+__all__ = ["SiteChoice", "assemble_schedule"]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from aotc.ir.program import Program, Rewrite
 from aotc.passes.rewrites import apply_rewrites
-from aotc.tuner.space.assemble import Choice, Tie
+from aotc.tuner.space.assemble import SiteChoice, Tie
 from aotc.tuner.space.knobs import Form
-from aotc.tuner.space.sites import Site, canonical, renamed, renamed_group
+from aotc.tuner.space.sites import Site, number_buffers, rename_buffers, rename_group
 from aotc.tuner.space.trial import Candidate, Point
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Copies:
         return [s.name for s in self.sites[key]]
 
     def choices(self, key: str, point: Point, tie: Tie, why: str = "",
-                names: Collection[str] | None = None) -> dict[str, Choice]:
+                names: Collection[str] | None = None) -> dict[str, SiteChoice]:
         """{site name: Choice} of the sites with a key (those called ``names``) at a point; {} if
         it is not legal."""
         search, chosen = self.searches[key], {}
@@ -55,31 +55,32 @@ class Copies:
         return {name: c for name, c in chosen.items() if c is not None}
 
     def _choice(self, search: "SiteSearch", form: Form, found: Candidate, site: Site,
-                tie: Tie) -> Choice | None:
+                tie: Tie) -> SiteChoice | None:
         if site is search.site:
-            return Choice(site, found, form.rewrites, tie)
+            return SiteChoice(site, found, form.rewrites, tie)
         key = site.name, form.name
         if key not in self.moved:
             self.moved[key] = _moved(form, search.site, site)
         there = self.moved[key]
         if there is None:
             return None
-        groups = tuple(replace(renamed_group(g, there.names, g.name), why=g.why)
+        groups = tuple(replace(rename_group(g, there.names, g.name), why=g.why)
                        for g in found.groups)
         layouts = {there.names[b]: x for b, x in found.layouts.items() if b in there.names}
-        return Choice(site, replace(found, program=there.program, groups=groups, layouts=layouts),
-                      there.rewrites, tie)
+        return SiteChoice(site, replace(found, program=there.program, groups=groups,
+                                        layouts=layouts),
+                          there.rewrites, tie)
 
 
 def _moved(form: Form, site: Site, other: Site) -> _Moved | None:
     """The _Moved of a form of ``site`` in an equal one; None if its Program comes out otherwise
     there."""
-    names = dict(zip(canonical(site.piece, ""), canonical(other.piece, "")))
+    names = dict(zip(number_buffers(site.piece, ""), number_buffers(other.piece, "")))
     rewrites = tuple((rule, names[compute], p) for rule, compute, p in form.rewrites)
     program = apply_rewrites(other.piece, rewrites)
-    here, there = canonical(form.program, "$"), canonical(program, "$")
-    if len(here) != len(there) or str(renamed(form.program, here)) != str(
-            renamed(program, there)):
+    here, there = number_buffers(form.program, "$"), number_buffers(program, "$")
+    if len(here) != len(there) or str(rename_buffers(form.program, here)) != str(
+            rename_buffers(program, there)):
         return None
     return _Moved(rewrites, program, dict(zip(here, there)))
 

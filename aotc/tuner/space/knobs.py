@@ -335,9 +335,9 @@ def _rungs(extent: int, unit: int, base: int) -> tuple[int, ...]:
     return tuple(sorted({*rungs, base, extent}))
 
 
-def settled(layouts: Mapping[str, LayoutJson], names: Iterable[str]) -> dict[str, Layout]:
+def settled_layouts(layouts: Mapping[str, LayoutJson], names: Iterable[str]) -> dict[str, Layout]:
     """{buffer: Layout} of the buffers whose layout is not to be chosen."""
     return {b: layout_from_json(layouts.get(b)) for b in names}
 
 
-__all__ = ["Form", "Knob", "Space", "settled", "untuned_form"]
+__all__ = ["Form", "Knob", "Space", "settled_layouts", "untuned_form"]

@@ -14,7 +14,7 @@ from aotc.ir.schedule import Group
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choose.connect import register_groups
 from aotc.sched.judge.judge import Judge
-from aotc.sched.model.tilegraph import merged, ordered
+from aotc.sched.model.tilegraph import merge_groups, order_groups
 from aotc.target.base import Target
 from aotc.tuner.space.sites import Site
 
@@ -35,7 +35,7 @@ def cut_groups(program: Program, target: Target, at: int) -> tuple[Group, ...] |
     if len(groups) < len(sides):
         return None
     try:
-        groups = list(ordered(program, groups))
+        groups = list(order_groups(program, groups))
     except AotcError:
         return None  # each side would wait for the other
     return tuple(replace(judge.finished(g), name=f"g{i:03d}") for i, g in enumerate(groups))
@@ -45,7 +45,7 @@ def _one(program: Program, judge: Judge, parts: Sequence[Group]) -> Group | None
     """One group of several, None if it is no legal kernel."""
     group = parts[0]
     for g in parts[1:]:
-        group = merged(program, group, g, judge.target.machine.homes[0].name)
+        group = merge_groups(program, group, g, judge.target.machine.homes[0].name)
     return group if judge.verdict(group).legal else None
 
 

@@ -11,8 +11,8 @@ from aotc.ir.schedule import Schedule
 from aotc.options import Options
 from aotc.pipeline import Work
 from aotc.sched import CONNECT
-from aotc.sched.independent_parts import mixed
-from aotc.tuner.measure.whole_model import Checker, Decisions, busy
+from aotc.sched.independent_parts import mix_schedules
+from aotc.tuner.measure.whole_model import Checker, Decisions, busy_seconds
 
 SECONDS = 0.5  # CPU time of measuring, for every Schedule
 BETTER = 0.985  # of its time in the base: what a component must leave in another Schedule
@@ -31,8 +31,8 @@ def decisions(options: Options) -> list[Decisions]:
     return out
 
 
-def seeded(work: Work, options: Options, checker: Checker, say: Callable[[str], object],
-           in_time: Callable[[], bool]) -> Schedule:
+def seed_schedule(work: Work, options: Options, checker: Checker, say: Callable[[str], object],
+                  in_time: Callable[[], bool]) -> Schedule:
     """The Schedule to search from: the fastest of the untuned one, those of the other deciders,
     and the best parts of all.  in_time: a function, False once no further decider is to be
     asked."""
@@ -50,15 +50,15 @@ def seeded(work: Work, options: Options, checker: Checker, say: Callable[[str], 
         return work.schedule
     try:
         calls = checker.times(found, SECONDS * len(found))["kernels"]
-        order = sorted(range(len(found)), key=lambda i: busy(calls[i]))
-        best = mixed(work.program, work.target, [found[i] for i in order],
-                     [list(map(median, zip(*calls[i]))) for i in order], BETTER)
+        order = sorted(range(len(found)), key=lambda i: busy_seconds(calls[i]))
+        best = mix_schedules(work.program, work.target, [found[i] for i in order],
+                             [list(map(median, zip(*calls[i]))) for i in order], BETTER)
         tried = {s.hash: s for s in (work.schedule, found[order[0]], best) if s is not None}
         calls = checker.times(list(tried.values()), SECONDS * len(tried))["kernels"]
     except AotcError as err:
         say(f"the untuned schedule is where the search starts: {err}")
         return work.schedule
-    times = {s.hash: busy(c) for s, c in zip(tried.values(), calls)}
+    times = {s.hash: busy_seconds(c) for s, c in zip(tried.values(), calls)}
     least = min(times, key=times.__getitem__)
     say("the search starts at " + f"{times[least] / times[work.schedule.hash]:.3f} of the untuned "
         "time")
@@ -68,4 +68,4 @@ def seeded(work: Work, options: Options, checker: Checker, say: Callable[[str], 
     return checker.schedule
 
 
-__all__ = ["decisions", "seeded"]
+__all__ = ["decisions", "seed_schedule"]

@@ -12,12 +12,12 @@ from aotc.json_text import freeze_json
 from aotc.passes.images.unfold import unfold_candidates
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import TILES, find_convolution, legal_tiles
-from aotc.sched.candidates.winograd_choice import SLIDING, exact_enough
+from aotc.sched.candidates.winograd_choice import SLIDING, is_exact_enough
 from aotc.sched.decide import decide
 from aotc.target.base import Target
-from aotc.tuner.space.knobs import Form, settled
+from aotc.tuner.space.knobs import Form, settled_layouts
 from aotc.tuner.space.partings import cut_groups, cuts
-from aotc.tuner.space.sites import Site, canonical
+from aotc.tuner.space.sites import Site, number_buffers
 
 LAYOUT = "layout:"  # what names of forms with another layout start with
 CUT = "cut:"  # and of those whose parts are connected otherwise
@@ -42,7 +42,7 @@ def decided_form(site: Site, target: Target, name: str, how: str, rewrites: tupl
                  layouts: dict[str, LayoutJson]) -> Form | None:
     """The Form that the deciders make of a site's piece; None if they refuse.  layouts: primitives
     of the buffers on its border."""
-    given = settled(layouts, [b for b in site.fixed if b in site.piece.buffers])
+    given = settled_layouts(layouts, [b for b in site.fixed if b in site.piece.buffers])
     try:
         groups = None
         if name.startswith(CUT):
@@ -68,7 +68,7 @@ def layout_name(number: int, layout: Layout) -> str:
 def layout_form(site: Site, target: Target, name: str) -> Form | None:
     """The Form of such a name; None if the deciders refuse it."""
     number, _, data = name.removeprefix(LAYOUT).partition(":")
-    buffer = next((b for b, n in canonical(site.piece, "").items() if n == number), None)
+    buffer = next((b for b, n in number_buffers(site.piece, "").items() if n == number), None)
     if buffer is None or buffer not in site.fixed:
         return None
     primitives = freeze_json(json.loads(data))
@@ -111,7 +111,7 @@ def _winograd(program: Program, step: Compute) -> list[tuple[str, Rewrite | None
     windows = list(conv.windows.values())[-SLIDING:]
     return [(f"winograd{m}", ("winograd", step.out, {w.out.name: m for w in windows}))
             for m in TILES if all(m in legal_tiles(w) for w in windows)
-            and exact_enough(conv, windows, m)]
+            and is_exact_enough(conv, windows, m)]
 
 
 __all__ = ["LAYOUT", "decided_form", "forms", "layout_form", "layout_name"]

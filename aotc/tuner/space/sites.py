@@ -145,13 +145,13 @@ def _site(program: Program, schedule: Schedule, target: Target, groups: Sequence
 def signature(program: Program, groups: Iterable[Group], layouts: Mapping[str, LayoutJson],
               target: Target, before: Program) -> str:
     """Hex SHA-256 of everything that decides a site's time, without the names of its buffers."""
-    names = canonical(program, "$")
-    plain = renamed(program, names)
-    text = [target.name, str(plain), str(renamed(before, canonical(before, "$")))]
+    names = number_buffers(program, "$")
+    plain = rename_buffers(program, names)
+    text = [target.name, str(plain), str(rename_buffers(before, number_buffers(before, "$")))]
     text += [f"{b.name} {b.role}" for b in plain.buffers.values()]
     text += [f"{a.name} {show(a.extent)}" for s in plain.steps
              if isinstance(s, Compute) for a in s.axes + s.raxes]
-    text += [str(sorted((k, str(v)) for k, v in vars(renamed_group(g, names, "g")).items()
+    text += [str(sorted((k, str(v)) for k, v in vars(rename_group(g, names, "g")).items()
                         if k != "why")) for g in groups]
     text += [f"{names[b]}: {x}" for b, x in sorted(layouts.items(), key=lambda x: names[x[0]])]
     return hashlib.sha256("\n".join(text).encode()).hexdigest()
@@ -159,7 +159,7 @@ def signature(program: Program, groups: Iterable[Group], layouts: Mapping[str, L
 
 # ---------------------------------------------------------------- names
 
-def canonical(program: Program, prefix: str) -> dict[str, str]:
+def number_buffers(program: Program, prefix: str) -> dict[str, str]:
     """{buffer: prefix + its number}: inputs first, then as steps read and write them."""
     order = dict.fromkeys(program.inputs)
     for s in program.steps:
@@ -168,7 +168,7 @@ def canonical(program: Program, prefix: str) -> dict[str, str]:
     return {b: f"{prefix}{i}" for i, b in enumerate(order)}
 
 
-def renamed(program: Program, names: Mapping[str, str]) -> Program:
+def rename_buffers(program: Program, names: Mapping[str, str]) -> Program:
     """The Program with its buffers renamed and without the names of the model it came from."""
     def visit(n: Expr) -> Expr | None:
         return Load(names[n.buffer], n.index, n.dtype) if isinstance(n, Load) else None
@@ -189,7 +189,7 @@ def renamed(program: Program, names: Mapping[str, str]) -> Program:
                    tuple(map(step, program.steps)), program.syms)
 
 
-def renamed_group(group: Group, names: Mapping[str, str], name: str) -> Group:
+def rename_group(group: Group, names: Mapping[str, str], name: str) -> Group:
     """A Group called ``name`` over renamed buffers."""
     def keys(table: Mapping[str, T]) -> dict[str, T]:
         return {names[k]: v for k, v in table.items()}
@@ -199,5 +199,5 @@ def renamed_group(group: Group, names: Mapping[str, str], name: str) -> Group:
                    connect=keys(group.connect), choices=keys(group.choices), why="")
 
 
-__all__ = ["Site", "canonical", "piece", "renamed", "renamed_group",
+__all__ = ["Site", "number_buffers", "piece", "rename_buffers", "rename_group",
            "signature", "sites"]

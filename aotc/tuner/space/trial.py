@@ -25,7 +25,7 @@ from aotc.ir.stage_choice import StageChoice
 from aotc.samples import Feeds, Syms
 from aotc.sched.memory.allocate import allocate
 from aotc.target.base import Target
-from aotc.tuner.space.sites import canonical, renamed, renamed_group
+from aotc.tuner.space.sites import number_buffers, rename_buffers, rename_group
 
 OWN_BYTES = 160 << 20  # of weights in one Program; further candidates share them
 SEED = "seed"  # one number, the value of every float that a candidate reads
@@ -94,14 +94,14 @@ class _Builder:
     def add(self, number: int, candidate: Candidate) -> None:
         """Append a candidate's kernels, and those that write what it reads."""
         source = candidate.program
-        names = canonical(source, f"v{number}_")
+        names = number_buffers(source, f"v{number}_")
         for c, array in source.consts.items():
             key = id(array), str(candidate.layouts.get(c))
             if self.bytes + array.nbytes > OWN_BYTES:
                 names[c] = self.weights.get(key, names[c])
             self.bytes += 0 if names[c] == self.weights.get(key) else array.nbytes
             self.weights.setdefault(key, names[c])
-        plain = renamed(source, names)
+        plain = rename_buffers(source, names)
         self._symbols(source.syms)
         for b in plain.buffers.values():
             role = "temp" if b.role == "output" else b.role
@@ -111,7 +111,7 @@ class _Builder:
         for name in plain.inputs:
             self._input(name)
         self.steps += plain.steps
-        self.groups += [renamed_group(g, names, f"g{len(self.groups) + i}")
+        self.groups += [rename_group(g, names, f"g{len(self.groups) + i}")
                         for i, g in enumerate(candidate.groups)]
         self.owners += [number] * len(candidate.groups)
 

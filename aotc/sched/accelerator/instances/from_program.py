@@ -26,7 +26,7 @@ from aotc.sched.choose.connect import register_groups
 from aotc.sched.model.flops_and_bytes import group_flops
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, group_stages
-from aotc.sched.model.tilegraph import ordered
+from aotc.sched.model.tilegraph import order_groups
 
 CALL = "call"  # kind of nodes that are no tensor expression
 Dims = Mapping[Axis, tuple[int, int]]  # axis -> (dimension of the output, what it is divided by)
@@ -39,7 +39,7 @@ def from_program(program: Program, sizes: Mapping[str, int] | None = None,
     sizes: bytes per element of dtypes that are stored in another width, as {"f32": 2}.  groups:
     of the Program (None: those connected at register level)."""
     width = {name: row.size for name, row in DTYPES.items()} | dict(sizes or {})
-    found = ordered(program, groups if groups is not None else register_groups(program))
+    found = order_groups(program, groups if groups is not None else register_groups(program))
     nodes = [TensorNode(b, _extents(program, b), width[program.dtype(b)], kind=INPUT)
              for b in program.inputs]
     for g in found:

@@ -16,7 +16,7 @@ from aotc.ir.statements import STEP
 from aotc.ir.tile_statements import slice_start
 from aotc.sched.accelerator.items.unit_operands import slice_of
 from aotc.sched.items.group_context import Opened
-from aotc.sched.model.boxes import Box, Dims, Tile, whole_tiles
+from aotc.sched.model.boxes import AnchorTile, Box, Dims, whole_tiles
 from aotc.sched.model.stages import Stage
 
 WHOLE = 1 << 60  # of a dimension without a bound: it fits nowhere
@@ -75,7 +75,7 @@ def item_boxes(at: Opened) -> tuple[Copied, ...]:
         layout_from_json(layouts.get(c.buffer)), len(c.dims)) is not None)
 
 
-def _copied_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: Tile,
+def _copied_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: AnchorTile,
                  boxes: Mapping[str, Box], inside: Mapping[str, Dims],
                  slices: Mapping[str, tuple[Axis, int]] | None = None) -> tuple[Copied, ...]:
     """The boxes of all buffers outside of scratch (``inside``) that a work item reads or makes and

@@ -20,7 +20,7 @@ from aotc.sched.accelerator.items.own_parts import (
     items_of_turn,
     users_of,
 )
-from aotc.sched.model.stored_sizes import outermost
+from aotc.sched.model.stored_sizes import find_outermost
 from aotc.target.base import Machine, Target
 
 
@@ -78,7 +78,7 @@ def _may_have(program: Program, machine: Machine, b: str, s: Slot) -> bool:
 
 def _own(program: Program, schedule: Schedule, b: str) -> int:
     """Indices of the outermost dimension that each cluster has; 0 where layouts have none."""
-    found = outermost(program, schedule, b)
+    found = find_outermost(program, schedule, b)
     return found[1][found[0]] // schedule.buffers[b].parts if found else 0
 
 
@@ -86,7 +86,7 @@ def _touches(program: Program, schedule: Schedule, target: Target, b: str,
              seen: dict[str, Touched | None]) -> list[_Touch]:
     """What turns make and read of a temp, in order; [] if nobody knows.  seen: what is known of
     groups."""
-    found, out = outermost(program, schedule, b), list[_Touch]()
+    found, out = find_outermost(program, schedule, b), list[_Touch]()
     users = {g.name: g for i in users_of(program, schedule, b) for g in (schedule.groups[i],)}
     for name, first, end in schedule.order or [(n, 0, 0) for n in users]:
         g = users.get(name)

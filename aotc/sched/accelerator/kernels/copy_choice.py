@@ -14,7 +14,7 @@ from aotc.sched.accelerator.items.item_boxes import item_boxes
 from aotc.sched.accelerator.items.unit_operands import unit_needs
 from aotc.sched.cost.group_cost import Cost
 from aotc.sched.items.group_context import opened_as_chosen
-from aotc.sched.memory.scratch import rounded
+from aotc.sched.memory.scratch import round_up_bytes
 from aotc.sched.model.group_model import group_model
 from aotc.sched.model.group_numbers import GroupModel, Widths
 from aotc.sched.model.stages import group_stages
@@ -42,7 +42,7 @@ def _chosen(program: Program, target: Target, group: Group, schedule: Schedule) 
     machine = target.machine
     inside = at.ctx.local
     outside = dict.fromkeys(b for s in stages for b in s.buffers if b not in inside)
-    boxes = {c.buffer: rounded(c.bytes(program)) for c in item_boxes(at)}
+    boxes = {c.buffer: round_up_bytes(c.bytes(program)) for c in item_boxes(at)}
     given = {b: m for b, m in group.copies.items() if b in outside}
     fixed = [boxes.pop(b, 0) for b, m in given.items() if m == machine.scratch]
     for b in given:

@@ -23,7 +23,7 @@ from aotc.sched.accelerator.items.own_parts import (
     readers_of,
 )
 from aotc.sched.accelerator.items.rings import ring_faults, ring_size_faults
-from aotc.sched.items.group_context import opened
+from aotc.sched.items.group_context import open_group
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.stored_sizes import part_bytes
 from aotc.target.base import Machine, Memory, Target
@@ -101,7 +101,7 @@ def home_faults(program: Program, schedule: Schedule, target: Target, g: Group) 
     found: Touched | None = None
     if near and group_stages(program, g):
         try:
-            found = find_touched(opened(program, schedule, target, g))
+            found = find_touched(open_group(program, schedule, target, g))
         except ScheduleError as err:
             return err.faults
     faults, clusters = [], count_clusters(machine, g)

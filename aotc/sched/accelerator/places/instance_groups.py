@@ -21,7 +21,7 @@ from aotc.sched.accelerator.places.choose_order import Instances
 from aotc.sched.choose.connect import register_groups
 from aotc.sched.judge.judge import Judge
 from aotc.sched.model.stages import find_call
-from aotc.sched.model.tilegraph import merged, ordered
+from aotc.sched.model.tilegraph import merge_groups, order_groups
 from aotc.target.base import Machine, Target
 
 
@@ -87,7 +87,7 @@ def _found(program: Program, target: Target) -> InstanceGroups:
         kernels[s.name] = _kernels(program, judge, target.machine, parts, s)
         groups += kernels[s.name]
     groups += [g for g in start if g.name not in taken]
-    found = tuple(replace(g, name=f"g{i:03d}") for i, g in enumerate(ordered(program, groups)))
+    found = tuple(replace(g, name=f"g{i:03d}") for i, g in enumerate(order_groups(program, groups)))
     called = {g.computes: g.name for g in found}
     names = {s: tuple(called[g.computes] for g in own) for s, own in kernels.items()}
     count = Counter(x.subgraph for x in plan.instances.instances)
@@ -102,7 +102,7 @@ def _kernels(program: Program, judge: Judge, machine: Machine, parts: Sequence[G
     out: list[Group] = []
     for g in parts:
         alone = not out or any(find_call(program, x) is not None for x in (out[-1], g))
-        both = None if alone else merged(program, out[-1], g, machine.homes[0].name)
+        both = None if alone else merge_groups(program, out[-1], g, machine.homes[0].name)
         if both is not None and judge.verdict(both).legal:
             out[-1] = both
         else:

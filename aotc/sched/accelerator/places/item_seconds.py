@@ -16,7 +16,7 @@ from aotc.sched.accelerator.kernels.lower_copies import held_temps
 from aotc.sched.cost.decided import aligned_products
 from aotc.sched.cost.group_cost import compute_seconds
 from aotc.sched.items.group_context import Opened
-from aotc.sched.memory.scratch import rounded
+from aotc.sched.memory.scratch import round_up_bytes
 from aotc.sched.model.group_model import group_model
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import group_stages
@@ -71,7 +71,7 @@ def step_cost(at: Opened, machine: Machine) -> StepCost | None:
         return None
     sizes: tuple[list[tuple[Memory, int]], ...] = [], [], []
     room = machine.room(machine.near) - ctx.slab - sum(
-        rounded(upper(part_bytes(ctx.program, ctx.schedule, b)) or 0)
+        round_up_bytes(upper(part_bytes(ctx.program, ctx.schedule, b)) or 0)
         for b in stays.intersection(group.copies))
     for c in (c for c in boxes if c.buffer in near):
         slot = ctx.schedule.buffers.get(c.buffer)
@@ -80,7 +80,7 @@ def step_cost(at: Opened, machine: Machine) -> StepCost | None:
         size = c.bytes(ctx.program)
         count = _slices(at, c)
         sizes[2 if c.written else 0 if twice else 1].extend([(home, size)] * count)
-        room -= rounded(size * (2 if twice else 1))
+        room -= round_up_bytes(size * (2 if twice else 1))
     if room < 0:
         return None
     model = group_model(ctx.program, group)

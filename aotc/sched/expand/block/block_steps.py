@@ -211,7 +211,7 @@ class BlockSteps:
     @property
     def tap_count(self) -> int:
         most = upper(self.taps)
-        assert most is not None, self.c.row  # ``shared_by_threads`` refuses those
+        assert most is not None, self.c.row  # ``share_by_threads`` refuses those
         return most
 
 
