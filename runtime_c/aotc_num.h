@@ -210,12 +210,29 @@ AOTC_SCALAR double aotc_float_u64(uint64_t bits)
 /* ------------------------------------------------------------------ half precision, as bits
  *
  * By an instruction where there is one, else by arithmetic with the same results: to nearest, ties
- * to even; a NaN becomes the quiet NaN of the same sign with the upper bits of its payload. */
+ * to even; a NaN becomes the quiet NaN of the same sign with the upper bits of its payload (on a
+ * GPU, some NaN). */
 
 #if defined(__F16C__) && !defined(__CUDACC__)
 #include <immintrin.h>
 #define AOTC_HALF_TO_FLOAT(h) _cvtsh_ss(h)
 #define AOTC_FLOAT_TO_HALF(x) _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)
+#elif defined(__CUDA_ARCH__)
+static __device__ inline float aotc_cvt_f16_f32(uint16_t h)
+{
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+    return x;
+}
+
+static __device__ inline uint16_t aotc_cvt_f32_f16(float x)
+{
+    uint16_t h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return h;
+}
+#define AOTC_HALF_TO_FLOAT(h) aotc_cvt_f16_f32(h)
+#define AOTC_FLOAT_TO_HALF(x) aotc_cvt_f32_f16(x)
 #endif
 
 AOTC_SCALAR float aotc_f16_to_f32(uint16_t h)
