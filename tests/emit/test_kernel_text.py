@@ -49,6 +49,26 @@ def text_of(program, target):
     return "\n".join(files[n] for n in sorted(files) if n.endswith((".c", ".cu")))
 
 
+def test_a_lowered_kernel_prints_its_stages():
+    """Work items, scratch and names, then every stage before it is statements."""
+    plan, _ = planned(two_layers(), "x86-64-v3")
+    kernel, = plan.kernels
+    assert str(kernel.lowered).splitlines() == [
+        "k000_y: y f32[64, 16]", "  for ~tile in 0..2 parallel", "    scratch h: 1024 f32 at 0",
+        "    i_lo = ~tile * 32",
+        "    contract contraction_f32_6x16__avx2: rows i in i_lo..i_lo + 32, columns j in 0..32",
+        "      acc = sum over k in 0..16 of a * b", "      a: rows x[i * 16] by 1",
+        "      b: panel w0[j // 16 * 256] by 16", "      h[i * 32 + j - i_lo * 32] = max(acc, 0.0)",
+        "    contract contraction_f32_6x16__avx2: rows i in i_lo..i_lo + 32, columns j in 0..16",
+        "      acc = sum over k in 0..32 of a * b", "      a: rows h[i * 32 - i_lo * 32] by 1",
+        "      b: panel w1[0] by 16", "      y[i * 16 + j] = acc"]
+    shared, _ = planned(rows(), "cuda:sm_90")
+    lines = str(shared.kernels[0].lowered).splitlines()
+    assert lines[1].endswith(" parallel, 256 threads each") and lines.count("    barrier") == 3
+    assert ("    nest reduction__simt over i0 in i0_lo..min(i0_lo + 32, n), 32 lanes along r"
+            in lines)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_golden(name, update_golden):
     make, target = CASES[name]

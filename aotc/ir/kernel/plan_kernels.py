@@ -175,6 +175,20 @@ class LoweredKernel:
         end = largest_size(s.offset + s.elements * DTYPES[s.dtype].size for s in self.scratch)
         return largest_size([(end + 63) // 64 * 64])
 
+    def __str__(self) -> str:
+        shared = f", {self.threads} threads each" if self.block is not None else ""
+        out = [f"{self.name}: {self.about.title}",
+               f"  for ~tile in 0..{show(self.tiles)} parallel{shared}"]
+        out += [f"    scratch {s.name}: {s.elements} {s.dtype} at {s.offset}" for s in self.scratch]
+        out += [f"    {v} = {show(e)}" for v, e in self.let]
+        if self.steps is not None:
+            out.append(f"    steps: {show(self.steps.count)}")
+            out += [f"    {v} = {show(e)}" for v, e in self.steps.let]
+        barriers = self.block.barriers if self.block is not None else ()
+        for n, stage in enumerate(self.stages):
+            out += ["    barrier"] * (n in barriers) + [f"    {line}" for line in stage.lines()]
+        return "\n".join(out)
+
 
 @dataclass(frozen=True)
 class Kernel:

@@ -4,7 +4,7 @@
     range   = Range(axis, lo, hi)       axis runs lo <= axis < hi
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -35,6 +35,10 @@ def _longest(lo: Expr, hi: Expr) -> int | None:
         both = [n for n in (_longest(lo, hi.a), _longest(lo, hi.b)) if n is not None]
         return min(both, default=None)
     return upper(simplify(hi - lo))
+
+
+def _loops(ranges: Sequence[Range]) -> str:
+    return ", ".join(map(str, ranges)) or "one point"
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,14 @@ class Nest:
         """True for a fold whose lanes lie along the reduced axis."""
         return bool(self.vector) and any(r.axis.name == self.vector for r in self.reduce)
 
+    def lines(self) -> list[str]:
+        lanes = f", {self.lanes} lanes along {self.vector}" if self.vector else ""
+        fold = f"{self.fold} over {_loops(self.reduce)} of " if self.acc else ""
+        accs = f"{', '.join(a.name for a in self.acc)} = " if self.acc else ""
+        value = [f"  {accs}{fold}{show(self.body)}"] if self.acc else []
+        return [f"nest {self.row} over {_loops(self.ranges)}{lanes}", *value,
+                *(f"  {p}" for p in self.puts)]
+
 
 @dataclass(frozen=True)
 class Unrolled:
@@ -93,6 +105,12 @@ class Unrolled:
     @property
     def puts(self) -> tuple[Put, ...]:
         return tuple(s for s in self.body if isinstance(s, Put))
+
+    def lines(self) -> list[str]:
+        return [f"unrolled {self.row} over {_loops(self.ranges)}, {self.lanes} lanes along "
+                f"{self.vector}", *(f"  {v.name} = {show(e)}" for v, e in self.flags),
+                *(f"  {line}" for s in self.body
+                  for line in ([str(s)] if isinstance(s, Put) else s.lines()))]
 
 
 @dataclass(frozen=True)
@@ -122,6 +140,12 @@ class Operand:
         """What an operand with a value is made of."""
         assert self.value is not None, f"{self.mode} {self.buffer} has no value"
         return self.value
+
+    def __str__(self) -> str:
+        value = f" = {show(self.value)}" if self.value is not None else ""
+        guard = f" if {show(self.guard)}" if self.guard is not None else ""
+        return (f"{self.mode} {self.buffer}[{show(self.offset)}] by {show(self.stride)}"
+                f"{value}{guard}")
 
 
 @dataclass(frozen=True)
@@ -191,6 +215,14 @@ class Contract:
         for r in self.m:  # a single axis needs no bound: its loop ends at once
             n = n * (maximum(r.hi - r.lo, Const(0)) if len(self.m) > 1 else r.hi - r.lo)
         return simplify(n)
+
+    def lines(self) -> list[str]:
+        slices = f", {self.slices.steps} steps at a time" if self.slices else ""
+        turned = f", stored from {self.turned.scratch}" if self.turned else ""
+        outer = f" for {_loops(self.outer)}" if self.outer else ""
+        return [f"contract {self.row}{outer}: rows {_loops(self.m)}, columns {self.n}{turned}",
+                f"  {self.acc.name} = sum over {_loops(self.sums)}{slices} of a * b",
+                f"  a: {self.a}", f"  b: {self.b}", *(f"  {p}" for p in self.puts)]
 
 
 @dataclass(frozen=True)
