@@ -11,7 +11,6 @@ from dataclasses import replace
 from math import prod
 from operator import itemgetter
 
-from aotc.ir.access import offset_of, stride
 from aotc.ir.category import PRODUCTS, Factors
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const
@@ -20,16 +19,16 @@ from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.accelerator.kernels import copied_tile
+from aotc.sched.choose.nest_tile import cut_nest
 from aotc.sched.choose.order import order_items
 from aotc.sched.choose.slices import balance_panels, leaves_cache, slice_candidates
 from aotc.sched.choose.winograd_tile import slab_tile
 from aotc.sched.cost.decided import Decided
 from aotc.sched.cost.group_cost import fork_join_seconds, resident_buffers
 from aotc.sched.cost.row_cost import row_rate
-from aotc.sched.model.lane_nests import picks_element
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, contraction_factors, group_stages
-from aotc.sched.rows.row_blocks import even_tile, row_block
+from aotc.sched.rows.row_blocks import row_block
 from aotc.sched.rows.winograd_stages import has_transform
 from aotc.target.base import Target
 from aotc.target.kernel_rows import ProductRow
@@ -70,8 +69,7 @@ def _tiled(program: Program, target: Target, g: Group, layouts: Mapping[str, Lay
         if not split:
             tile = _shared_columns(program, target, g, anchor, tile, layouts)
     else:
-        tile = _nest_tile(target, g, anchor, _across_lanes(program, target, g, anchor, layouts))
-        g = _with_threads(target, g, anchor, tile)
+        g, tile = cut_nest(program, target, g, anchor, layouts)
     if target.machine.on_copies and len(stages) == 1:
         tile, split = copied_tile(program, target, g, anchor) or (tile, split)
     tile = {a.name: tile[a.name] for a in anchor.axes if a.name in tile}
@@ -79,84 +77,6 @@ def _tiled(program: Program, target: Target, g: Group, layouts: Mapping[str, Lay
         split = g.splits
     g = replace(g.with_splits(split), tile=tile, parallel=tuple(tile))
     return g if split else order_items(program, target.machine, g)
-
-
-def _across_lanes(program: Program, target: Target, g: Group, anchor: Stage,
-                  layouts: Mapping[str, Layout]) -> bool:
-    """True if the lanes of a map lie far apart in its first output: a transposition."""
-    lane = next((a for a in anchor.axes if a.name == g.choice(anchor.name).lanes),
-                None)
-    if lane is None or anchor.raxes or g.choices[anchor.name].block:
-        return False
-    o = anchor.outputs[0]
-    step = stride(offset_of(o.index, program.shape(o.buffer), layouts.get(o.buffer)), lane)
-    return not (isinstance(step, Const) and step.value <= target.tuning.near_elements)
-
-
-def _nest_tile(target: Target, g: Group, anchor: Stage, across: bool = False) -> dict[str, int]:
-    """Cut outer axes until a work item has about ``item_points`` points, but outputs for its
-    threads.  The axis whose neighbours a window computes together is cut into whole blocks.
-    across: one vector of lanes at a time, so that the few lines its elements go to stay in the
-    cache until they are full."""
-    machine, choice = target.machine, g.choice(anchor.name)
-    lane, blocked = choice.lanes, choice.block
-    block = target.row(g.choices[anchor.name].row).block
-    points = max(1, estimate_volume(a.extent for a in anchor.axes + anchor.raxes))
-    outputs, tile = estimate_volume(a.extent for a in anchor.axes), dict[str, int]()
-    least = _least_outputs(target, g, anchor)
-    axes = [a for a in anchor.axes if a.extent != Const(1) and a.name != choice.digits]
-    order = [a for a in axes if a.name != lane] + [a for a in axes if a.name == lane]
-    if across and target.lanes > 1:
-        wide = next((a for a in axes if a.name == lane), None)  # none: a single lane
-        if wide is not None and estimate(wide.extent) > target.lanes:
-            tile[lane], points = target.lanes, points // estimate(wide.extent) * target.lanes
-            order.remove(wide)
-    for a in order:
-        if points <= machine.item_points:
-            break
-        n = estimate(a.extent)
-        per = points // n  # points of one step along a
-        want = max(1, machine.item_points // max(1, per), -(-least * n // max(1, outputs)))
-        if a.name == lane:
-            step = target.lanes if machine.threads else target.tuning.lane_cut
-            want = -(-want // step) * step
-        if want >= n and isinstance(a.extent, Const):
-            continue
-        tile[a.name] = even_tile(n, want) if isinstance(a.extent,
-                                                        Const) and a.name != lane else want
-        if a.name == blocked:
-            tile[a.name] = min(n, -(-tile[a.name] // (2 * block)) * 2 * block)
-        points, outputs = per * tile[a.name], outputs * tile[a.name] // n
-    return tile
-
-
-def _least_outputs(target: Target, g: Group, anchor: Stage) -> int:
-    """Outputs that a work item should have at least: where each is one thread's, one for every
-    thread, or so many that every worker has some."""
-    machine = target.machine
-    if not machine.threads or _fold_together(g, anchor):
-        return 1
-    each = estimate_volume(a.extent for a in anchor.axes) // machine.workers
-    return min(machine.threads, max(target.lanes, each))
-
-
-def _fold_together(g: Group, anchor: Stage) -> bool:
-    """True if threads fold an output of a nest together."""
-    return any(a.name == g.choice(anchor.name).lanes for a in anchor.raxes)
-
-
-def _with_threads(target: Target, g: Group, anchor: Stage, tile: Mapping[str, int]) -> Group:
-    """The group with no more warps than have enough to do in a work item of one nest: threads that
-    fold an output together have some terms each."""
-    most = target.machine.threads
-    if not most or g.threads:
-        return g
-    outputs = prod(tile.get(a.name, estimate(a.extent)) for a in anchor.axes)
-    together = g.choices[anchor.name].row != "loops" and (
-        isinstance(anchor.fold, str) or picks_element(anchor.fold, anchor.raxes))
-    terms = estimate_volume(r.extent for r in anchor.raxes) if together else 1
-    threads = max(1, outputs * max(1, terms // target.tuning.thread_terms))
-    return replace(g, threads=min(most, -(-threads // target.lanes) * target.lanes))
 
 
 def _cheapest(program: Program, target: Target, g: Group, layouts: Mapping[str, Layout],

@@ -37,7 +37,7 @@ from aotc.ir.statements import (
     Update,
 )
 from aotc.sched.expand.expansion import Expansion
-from aotc.sched.expand.nests import fold_in_loops, scalar_fold
+from aotc.sched.expand.nests import bind_ends, fold_in_loops, scalar_fold
 
 PARTS = f"{OWN}parts"
 
@@ -64,6 +64,7 @@ def _columns_together(nest: Nest, expansion: Expansion, base: int) -> Body:
     slices of its terms; one of them folds what they have."""
     most = points(nest.ranges)
     assert most is not None, nest.row  # ``check_team`` asks for it
+    nest, ends = bind_ends(nest, expansion)
     slice_, s = (Axis(OWN + n, Const(nest.team)) for n in ("slice", "s"))
     at = simplify(_number(nest.ranges))
     names = {v: f"{PARTS}_{v.name}" if len(nest.acc) > 1 else PARTS for v in nest.acc}
@@ -77,7 +78,7 @@ def _columns_together(nest: Nest, expansion: Expansion, base: int) -> Body:
     return (
         *arrays,
         _spread((Range(slice_, Const(0), Const(nest.team)), *nest.ranges), "threads", 1,
-                (*scalar_fold(share, expansion), Store(places))),
+                (*ends, *scalar_fold(share, expansion), Store(places))),
         Barrier(),
         _spread(nest.ranges, "threads", 1, (
             *_joined(nest, s, parts, expansion), Store(nest.puts))),

@@ -1,0 +1,106 @@
+"""Of step ``kernels`` of ``decide``: the box of a work item of one nest of loops, and the threads
+that share it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from aotc.ir.access import offset_of, stride
+from aotc.ir.expr import Const
+from aotc.ir.layout import Layout
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group
+from aotc.sched.model.lane_nests import picks_element
+from aotc.sched.model.size import estimate, estimate_volume
+from aotc.sched.model.stages import Stage
+from aotc.sched.rows.row_blocks import even_tile
+from aotc.target.base import Target
+
+
+def cut_nest(program: Program, target: Target, g: Group, anchor: Stage,
+             layouts: Mapping[str, Layout]) -> tuple[Group, dict[str, int]]:
+    """(the group with the threads of a work item, what that computes of each axis that is cut), of
+    a group whose one stage is a nest.  layouts: of stored buffers."""
+    tile = _tile(target, g, anchor, _across_lanes(program, target, g, anchor, layouts))
+    return _with_threads(target, g, anchor, tile), tile
+
+
+def _across_lanes(program: Program, target: Target, g: Group, anchor: Stage,
+                  layouts: Mapping[str, Layout]) -> bool:
+    """True if the lanes of a map lie far apart in its first output: a transposition."""
+    lane = next((a for a in anchor.axes if a.name == g.choice(anchor.name).lanes),
+                None)
+    if lane is None or anchor.raxes or g.choices[anchor.name].block:
+        return False
+    o = anchor.outputs[0]
+    step = stride(offset_of(o.index, program.shape(o.buffer), layouts.get(o.buffer)), lane)
+    return not (isinstance(step, Const) and step.value <= target.tuning.near_elements)
+
+
+def _tile(target: Target, g: Group, anchor: Stage, across: bool) -> dict[str, int]:
+    """Cut outer axes until a work item has about ``item_points`` points, but outputs for its
+    threads.  The axis whose neighbours a window computes together is cut into whole blocks.
+    across: one vector of lanes at a time, so that the few lines its elements go to stay in the
+    cache until they are full."""
+    machine, choice = target.machine, g.choice(anchor.name)
+    lane, blocked = choice.lanes, choice.block
+    block = target.row(g.choices[anchor.name].row).block
+    points = max(1, estimate_volume(a.extent for a in anchor.axes + anchor.raxes))
+    outputs, tile = estimate_volume(a.extent for a in anchor.axes), dict[str, int]()
+    least = _least_outputs(target, g, anchor)
+    axes = [a for a in anchor.axes if a.extent != Const(1) and a.name != choice.digits]
+    order = [a for a in axes if a.name != lane] + [a for a in axes if a.name == lane]
+    if across and target.lanes > 1:
+        wide = next((a for a in axes if a.name == lane), None)  # none: a single lane
+        if wide is not None and estimate(wide.extent) > target.lanes:
+            tile[lane], points = target.lanes, points // estimate(wide.extent) * target.lanes
+            order.remove(wide)
+    for a in order:
+        if points <= machine.item_points:
+            break
+        n = estimate(a.extent)
+        per = points // n  # points of one step along a
+        want = max(1, machine.item_points // max(1, per), -(-least * n // max(1, outputs)))
+        if a.name == lane:
+            step = target.lanes if machine.threads else target.tuning.lane_cut
+            want = -(-want // step) * step
+        if want >= n and isinstance(a.extent, Const):
+            continue
+        fixed = isinstance(a.extent, Const) and a.name != lane
+        tile[a.name] = even_tile(n, want) if fixed else want
+        if a.name == blocked:
+            tile[a.name] = min(n, -(-tile[a.name] // (2 * block)) * 2 * block)
+        points, outputs = per * tile[a.name], outputs * tile[a.name] // n
+    return tile
+
+
+def _least_outputs(target: Target, g: Group, anchor: Stage) -> int:
+    """Outputs that a work item should have at least: where each is one thread's, one for every
+    thread, or so many that every worker has some."""
+    machine = target.machine
+    if not machine.threads or _fold_together(g, anchor):
+        return 1
+    each = estimate_volume(a.extent for a in anchor.axes) // machine.workers
+    return min(machine.threads, max(target.lanes, each))
+
+
+def _fold_together(g: Group, anchor: Stage) -> bool:
+    """True if threads fold an output of a nest together."""
+    return any(a.name == g.choice(anchor.name).lanes for a in anchor.raxes)
+
+
+def _with_threads(target: Target, g: Group, anchor: Stage, tile: Mapping[str, int]) -> Group:
+    """The group with no more warps than have enough to do in a work item of one nest: threads that
+    fold an output together have some terms each."""
+    most = target.machine.threads
+    if not most or g.threads:
+        return g
+    outputs = prod(tile.get(a.name, estimate(a.extent)) for a in anchor.axes)
+    together = g.choices[anchor.name].row != "loops" and (
+        isinstance(anchor.fold, str) or picks_element(anchor.fold, anchor.raxes))
+    terms = estimate_volume(r.extent for r in anchor.raxes) if together else 1
+    threads = max(1, outputs * max(1, terms // target.tuning.thread_terms))
+    return replace(g, threads=min(most, -(-threads // target.lanes) * target.lanes))
+
+
+__all__ = ["cut_nest"]
