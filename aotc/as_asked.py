@@ -11,6 +11,7 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS, Schedule, When
 from aotc.options import AUTO, ERROR, Options, asked_precision, measures
 from aotc.passes.fold import float_weights, fold_constants, part_constants
+from aotc.passes.precision.half_weights import MOST_ROWS, keep_halves
 from aotc.passes.regions import apply_in_bodies
 from aotc.samples import measuring_feeds, read_feeds
 from aotc.sched import decide, decide_within, parse_limit
@@ -19,6 +20,7 @@ from aotc.sched.dynamic.given import with_variants
 from aotc.sched.model.typical_calls import observed_calls, read_samples
 from aotc.sched.precision.budget import Narrowed, choose_within
 from aotc.sched.precision.levels import LEVELS, Levels
+from aotc.sched.rows.useful_targets import reads_halves
 from aotc.sched.shape_variants import combine_ranges
 from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target.base import Target
@@ -78,6 +80,14 @@ def with_float_weights(program: Program, o: Options) -> Program:
         return part_constants(fold_constants(p, grown=float_weights(p) - kept))
     small = (o.optimize or (given.optimize if given else None)) == "size"
     return program if small and not kept else apply_in_bodies(stored, program)
+
+
+def with_half_weights(program: Program, target: Target) -> Program:
+    """The Program of a model in f16 with weights that stay so: all that products read where they
+    take f16, where it has to be converted those of few rows."""
+    rows = None if reads_halves(target) else MOST_ROWS
+    return apply_in_bodies(lambda p: keep_halves(p, rows), program) if (
+        program.halves and target.halves) else program
 
 
 def decide_for_target(program: Program, target: Target, o: Options, dims: Sequence[DimRange],

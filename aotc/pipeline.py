@@ -20,6 +20,7 @@ from aotc.as_asked import (
     given_schedule,
     keeps_columns,
     with_float_weights,
+    with_half_weights,
 )
 from aotc.collector import collect_seldom, free_dropped, keep_apart
 from aotc.emit.bundle.render import render_plans
@@ -42,7 +43,6 @@ from aotc.passes.hoist import hoist_products
 from aotc.passes.inline import inline_moves
 from aotc.passes.loop_over_stored_dims import loop_over_stored_dims
 from aotc.passes.pixel_shuffle_order import order_pixel_shuffles
-from aotc.passes.precision.half_weights import keep_halves
 from aotc.passes.precision.model_weight_groups import fold_but_groups, with_groups
 from aotc.passes.quantised.products import integer_products
 from aotc.passes.quantised.read import inline_dequantised
@@ -201,8 +201,7 @@ def _inline(work: Work) -> Work:
     columns = keeps_columns(work.options) and reads_groups(work.target)
     program = apply_in_bodies(lambda p: _inlined(p, columns), work.program)
     program = with_float_weights(program, work.options)
-    if program.halves and work.target.halves:
-        program = apply_in_bodies(keep_halves, program)
+    program = with_half_weights(program, work.target)
     variants = pick_targets(work.variants, program, asked_precision(work.options))
     return replace(work, program=program, variants=variants,
                    target=variants[0] if variants else work.target)

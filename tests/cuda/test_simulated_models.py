@@ -253,10 +253,25 @@ def test_operands_rounded_to_bf16_run_on_tensor_cores(tmp_path):
     assert np.abs(y - want).max() < 1e-3 * np.abs(want).max()
 
 
-@pytest.mark.parametrize("precision", ("f16", "auto"))
-def test_other_precisions_of_operands_are_refused(precision, tmp_path):
+def test_weights_stored_as_f16_are_multiplied_as_such(tmp_path):
+    """Of M = 1 too, which has a row of its own; what they are multiplied by stays f32."""
+    rng = np.random.default_rng(9)
+    for rows in (1, 40):
+        w = rng.standard_normal((96, 320)).astype(F32)
+        model = make_model([helper.make_node("MatMul", ["x", "w"], ["y"])],
+                           {"x": (TensorProto.FLOAT, [rows, 96])},
+                           {"y": (TensorProto.FLOAT, [rows, 320])}, {"w": w})
+        bundle = aotc.compile(model, tmp_path / f"b{rows}", target="cuda:sm_80", precision="f16")
+        sizes = [f.stat().st_size for f in (tmp_path / f"b{rows}").glob("*_weights.bin")]
+        assert sum(sizes) < 1.1 * 2 * w.size
+        x = rng.standard_normal((rows, 96)).astype(F32)
+        want = x.astype(np.float64) @ w.astype(np.float16).astype(np.float64)
+        assert compare("y", bundle.load(simulate=True).run({"x": x})["y"], want.astype(F32)).ok
+
+
+def test_other_precisions_of_operands_are_refused(tmp_path):
     with pytest.raises(aotc.AotcError, match="has no products of such operands"):
-        aotc.compile(dense(), tmp_path / "b", target="cuda", precision=precision)
+        aotc.compile(dense(), tmp_path / "b", target="cuda", precision="auto")
 
 
 # ---------------------------------------------------------------- verify, and where there is no GPU

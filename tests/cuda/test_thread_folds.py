@@ -75,6 +75,21 @@ def test_folds_of_any_dtype_are_those_of_numpy(tmp_path, dtype):
         assert y.dtype == want.dtype and np.allclose(y, want, near, near, equal_nan=True), name
 
 
+@needs_cxx
+def test_several_folds_of_columns_stand_in_one_kernel(tmp_path):
+    model = make_model([node("ReduceLogSumExp", ["x", "a"], ["y"], keepdims=0)],
+                       {"x": (ONNX["f32"], [300, 512])}, {"y": (ONNX["f32"], [512])},
+                       {"a": np.array([0], np.int64)}, opset=18)
+    teams = [sum(s.team > 1 and not s.folds_lanes for s in k.lowered.stages)
+             for k in plan_of(model).kernels]
+    assert max(teams) > 1
+    x = rng().standard_normal((300, 512)).astype(np.float32)
+    got = aotc.compile(model, tmp_path / "b", target=TARGET, name="net").load(
+        simulate=True).run({"x": x})["y"]
+    want = np.log(np.exp(x.astype(np.float64)).sum(0))
+    assert compare("y", got, want.astype(np.float32)).ok
+
+
 PICKS = {f"{op}_{axis}_{last}": (f"Arg{op}", axis, last)
          for op in ("Max", "Min") for axis in (0, 1) for last in (0, 1)}
 

@@ -33,7 +33,19 @@ import numpy as np
 from aotc.ir.category import factor_pairs, zero_filled
 from aotc.ir.conditions import conjuncts, same_condition
 from aotc.ir.dtypes import Array
-from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Where, axes_of, compare, loads, substitute
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Where,
+    axes_of,
+    compare,
+    loads,
+    substitute,
+)
 from aotc.ir.program import Buffer, Compute, Program, free_name, make_const, update
 from aotc.ir.read_boxes import interval
 from aotc.ir.simplify import simplify, split_linear
@@ -183,7 +195,8 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
     index = tuple(simplify(substitute(e, digits)) for e in where_is)
     stored = copy.body == Load(m.data.buffer, copy.axes, m.data.dtype)
     load = Load(m.data.buffer if stored else copy.out, index, m.data.dtype)
-    body = Binary("mul", weight, load) if m.swapped else Binary("mul", load, weight)
+    columns = weight if weight.dtype == "f32" else Cast("f32", weight)
+    body = Binary("mul", columns, load) if m.swapped else Binary("mul", load, columns)
     raxes = tuple(r for r in c.raxes if r not in digits) + joined
     shape = tuple(a.extent for a in copy.axes)
     at = program.steps.index(c)

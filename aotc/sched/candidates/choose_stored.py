@@ -3,7 +3,8 @@
 Asked when the groups are known: what stays inside a kernel stays f32, in registers or near them.
 Of tensors that go from kernel to kernel, half the bytes are written, kept and read.  Who reads an
 element once converts what it loads; in a kernel whose products or windows read elements again and
-again, a stage converts what a work item reads of the tensor.  A tensor stays f32 where the kernels
+again, a stage converts what a work item reads of the tensor (but threads that share a work item:
+each converts what it loads).  A tensor stays f32 where the kernels
 that make and read it are predicted to take longer together, by more than ``Tuning.slack``; where
 the target has no instruction that converts, all do.
 """
@@ -30,13 +31,14 @@ def choose_stored(program: Program, target: Target, groups: Sequence[Group],
     """(the rewrites ``store``, the groups of the Program with them).  rewrites: those that
     ``program`` has; groups: its own."""
     owner = {c: g.name for g in groups for c in g.computes}
-    touched = _stored(program, groups, owner) if target.halves and not (
-        target.machine.managed) else {}
+    machine = target.machine
+    touched = _stored(program, target, groups, owner) if target.halves and (
+        machine.threads or not machine.managed) else {}
     if not touched:
         return (), tuple(groups)
     before = _seconds(Judge(program, target, groups), groups)
     while touched:
-        halves = tuple(store_rewrite(b, _copies(program, b, owner)) for b in touched)
+        halves = tuple(store_rewrite(b, _copies(program, target, b, owner)) for b in touched)
         made = apply_rewrites(program, (*rewrites, *halves))
         inherit(made, program, target)
         found = _regrouped(program, made, groups, owner, target.machine.homes[0].name)
@@ -50,7 +52,7 @@ def choose_stored(program: Program, target: Target, groups: Sequence[Group],
     return (), tuple(groups)
 
 
-def _stored(program: Program, groups: Sequence[Group],
+def _stored(program: Program, target: Target, groups: Sequence[Group],
             owner: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """{tensor that may be stored as f16: names of the groups that make and read it}, but those with
     stages of Winograd forms, and what its own kernel reads again and again."""
@@ -60,7 +62,8 @@ def _stored(program: Program, groups: Sequence[Group],
     for b in candidates(program):
         readers = program.consumers[b]
         names = dict.fromkeys(owner[s.outs[0]] for s in (program.producer[b], *readers))
-        again = [c for own in _copies(program, b, owner) for c in own if owner[c] == owner[b]]
+        copies = _copies(program, target, b, owner)
+        again = [c for own in copies for c in own if owner[c] == owner[b]]
         if b in outputs and forms.isdisjoint(names) and not again:
             found[b] = tuple(names)
     return found
@@ -71,9 +74,13 @@ def _reads_once(c: Compute) -> bool:
     return category(c.axes, c.raxes, c.fold, c.body) in ONCE
 
 
-def _copies(program: Program, buffer: str, owner: Mapping[str, str]) -> list[list[str]]:
-    """The computes that read a tensor again and again, by the group that they are in."""
+def _copies(program: Program, target: Target, buffer: str,
+            owner: Mapping[str, str]) -> list[list[str]]:
+    """The computes that need a copy in f32, since they read a tensor again and again, by the group
+    that they are in."""
     found: dict[str, list[str]] = {}
+    if target.machine.threads:
+        return []
     for s in program.consumers[buffer]:
         if isinstance(s, Compute) and not _reads_once(s):
             found.setdefault(owner[s.outs[0]], []).append(s.outs[0])

@@ -31,7 +31,7 @@ def waste_of(target: Target, row: ProductRow, m: int, n: int, k: int) -> float:
     workers are idle and what pads the ``k`` terms that a row sums at a time."""
     if target.machine.item_tiles > 1:
         return row_waste(row, m, n, target.tuning)
-    return row_waste(row, m, n, target.tuning, target.machine.workers, k)
+    return row_waste(row, m, n, target.tuning, target.machine.workers, k) / (row.rate or 1.0)
 
 
 def exact_dtypes(program: Program, target: Target, f: Factors) -> tuple[str, ...]:

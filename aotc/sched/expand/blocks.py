@@ -39,8 +39,6 @@ from aotc.ir.statements import (
 from aotc.sched.expand.expansion import Expansion
 from aotc.sched.expand.nests import bind_ends, fold_in_loops, scalar_fold
 
-PARTS = f"{OWN}parts"
-
 
 def shared_nest(nest: Nest, expansion: Expansion, lanes: int, base: int) -> Body:
     """The statements of a Nest whose points threads share; a row whose lanes lie along the reduced
@@ -67,7 +65,8 @@ def _columns_together(nest: Nest, expansion: Expansion, base: int) -> Body:
     nest, ends = bind_ends(nest, expansion)
     slice_, s = (Axis(OWN + n, Const(nest.team)) for n in ("slice", "s"))
     at = simplify(_number(nest.ranges))
-    names = {v: f"{PARTS}_{v.name}" if len(nest.acc) > 1 else PARTS for v in nest.acc}
+    several = len(nest.acc) > 1
+    names = {v: expansion.fresh(f"parts_{v.name}" if several else "parts") for v in nest.acc}
     arrays, end = list[BlockArray](), base
     for v in sorted(nest.acc, key=lambda v: -DTYPES[v.dtype].size):  # so that all are aligned
         arrays.append(BlockArray(names[v], v.dtype, (nest.team, most), end, "what threads have"))
@@ -137,4 +136,4 @@ def _spread(ranges: tuple[Range, ...], over: str, size: int, body: Body) -> Spre
     return Spread(ranges, over, size, body)
 
 
-__all__ = ["PARTS", "shared_nest"]
+__all__ = ["shared_nest"]

@@ -147,9 +147,14 @@ def _plain(c: Contract, which: str, scratch: Collection[str]) -> bool:
     """True if an operand's elements are f32 as they lie outside the block's memory, or zeros."""
     o = c.a if which == "a" else c.b
     if o.mode != "packed":
-        return o.buffer not in scratch
+        return o.buffer not in scratch and _is_f32(c, which)
     load, _ = zero_filled(o.packed)
     return isinstance(load, Load) and load.dtype == "f32" and load.buffer not in scratch
+
+
+def _is_f32(c: Contract, which: str) -> bool:
+    """True if an operand that is read in place is stored as f32."""
+    return (c.micro.dtypes.a if which == "a" else c.micro.dtypes.b) == "f32"
 
 
 def _wide(c: Contract, which: str, lined: Collection[str]) -> bool:
@@ -157,7 +162,7 @@ def _wide(c: Contract, which: str, lined: Collection[str]) -> bool:
     bytes."""
     o = c.a if which == "a" else c.b
     if o.mode == "panel":
-        return True
+        return _is_f32(c, which)
     if o.mode == "packed" or o.buffer not in lined or which == "a" and o.stride != Const(1):
         return False
     counted = (o.offset, c.k.axis.extent) if which == "a" else (

@@ -39,6 +39,11 @@ def reads_groups(target: Target) -> bool:
     return any(u.a == "f32" and u.grouped is not None for u in target.rows("dot"))
 
 
+def reads_halves(target: Target) -> bool:
+    """True if a target has rows for products of f16 as they are stored."""
+    return any(u.a == HALF for u in target.rows("contraction"))
+
+
 def multiplies_bytes(target: Target) -> bool:
     """True if a target has rows for products of bytes of either sign, with computed columns."""
     return any(u.takes(SIGNED_BYTES) for u in target.rows("dot"))
@@ -62,4 +67,4 @@ def _kinds(row: KernelRow) -> tuple[str | Dtypes, ...]:
         row.category,)
 
 
-__all__ = ["multiplies", "multiplies_bytes", "reads_groups", "pick_targets"]
+__all__ = ["multiplies", "multiplies_bytes", "pick_targets", "reads_groups", "reads_halves"]

@@ -54,10 +54,19 @@ def shared_fold(nests: Sequence[Nest], threads: int, target: Target) -> dict[str
     folds = [n for n in nests if may_team(n)]
     if not folds:
         return {}
-    most = min(most_threads_together(n, threads, target.lanes) for n in folds)
+    most = min(_most(n, threads, target) for n in folds)
     ways = [1 << n for n in range(most.bit_length())]
     costs = [sum(team_cost(n, threads, target, w) for n in folds) for w in ways]
     return {"team": pick_cheapest(ways, costs, 0)}
+
+
+def _most(nest: Nest, threads: int, target: Target) -> int:
+    """How many threads of ``threads`` are worth folding a row of a Nest together: each has some
+    terms.  Of lanes along the sum there are as many anyway."""
+    most, terms = most_threads_together(nest, threads, target.lanes), points(nest.reduce)
+    if nest.folds_lanes or terms is None:
+        return most
+    return max(1, min(most, terms // target.tuning.thread_terms))
 
 
 def team_cost(nest: Nest, threads: int, target: Target, team: int) -> float:

@@ -129,7 +129,7 @@ class Operands:
             place = Box(c.a.buffer, simplify(at.start + (at.k0 + k) * c.a.stride))
             if not at.whole("rows") or c.a.guard is not None:
                 rules += (compare("ge", at.start, 0),)
-            return Source((start,), _all(rules), None, _element(place), place)
+            return Source((start,), _all(rules), None, _element(place, c.micro.dtypes.a), place)
         if not at.whole("rows"):
             rules = (compare("lt", at.m0 + m, at.rows), *rules)
         used = names_in(c.a.packed)
@@ -159,7 +159,7 @@ class Operands:
             tap = at.tap * (c.b.tap if c.b.tap is not None else at.kc * by)
         column_at = n if panel else at.n0 + n
         place = Box(c.b.buffer, simplify(first + tap + number * by + column_at))
-        return Source((), _all(rules), None, _element(place), place)
+        return Source((), _all(rules), None, _element(place, c.micro.dtypes.b), place)
 
     def _in_sum(self, k: Expr) -> tuple[Expr, ...]:
         """The condition that step k0 + k is one of the sum, unless all are."""
@@ -226,8 +226,10 @@ def _all(rules: tuple[Expr, ...]) -> Expr:
     return all_hold(rules) or ALWAYS
 
 
-def _element(place: Box) -> Load:
-    return Load(place.buffer, (place.offset,), "f32")
+def _element(place: Box, dtype: str) -> Expr:
+    """The f32 that an element of ``dtype`` at a place is."""
+    load = Load(place.buffer, (place.offset,), dtype)
+    return load if dtype == "f32" else Cast("f32", load)
 
 
 def _computed(x: Source) -> Body:

@@ -4,7 +4,7 @@ many threads as there are slices of it."""
 from aotc.ir.block_statements import BlockArray
 from aotc.ir.category import zero_outside
 from aotc.ir.contents import names_in
-from aotc.ir.expr import Axis, Const, Expr, Load, Var, compare
+from aotc.ir.expr import Axis, Cast, Const, Expr, Load, Var, compare
 from aotc.ir.kernel.plan_stages import Contract, Operand
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
@@ -33,7 +33,7 @@ def single_rows(at: BlockSteps, order: str) -> Body:
     c, lane, nr, slices = at.c, at.c.n.axis, at.nr, at.bk
     part, slice_, column = (Var(f"{OWN}part_sum", "f32"), *(
         Axis(OWN + n, Const(k)) for n, k in (("slice", slices), ("column", nr))))
-    a, b = (element(c, o) for o in (c.a, c.b))
+    a, b = element(c, c.a, c.micro.dtypes.a), element(c, c.b, c.micro.dtypes.b)
     here = Let(lane, simplify(at.n0 + column))
 
     def existing(body: Body) -> Body:
@@ -78,10 +78,12 @@ def _each_term(at: BlockSteps, slice_: Expr, term: Accumulate) -> Body:
     return (*all_, *some)
 
 
-def element(c: Contract, o: Operand) -> Expr:
-    """The value of an operand's element at the loops' axes."""
-    return o.packed if o.mode == "packed" else zero_outside(
-        Load(o.buffer, (simplify(_offset(c, o)),), "f32"), o.guard)
+def element(c: Contract, o: Operand, dtype: str) -> Expr:
+    """The value, f32, of an operand's element of ``dtype`` at the loops' axes."""
+    if o.mode == "packed":
+        return o.packed
+    load = Load(o.buffer, (simplify(_offset(c, o)),), dtype)
+    return zero_outside(load if dtype == "f32" else Cast("f32", load), o.guard)
 
 
 def _offset(c: Contract, o: Operand) -> Expr:
