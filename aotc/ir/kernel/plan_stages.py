@@ -48,9 +48,10 @@ class Nest:
     ("" = scalar, the ``loops`` row): an axis of ``ranges`` or of ``reduce``.
     ``lanes`` is the vector length in elements.  ``block`` > 1 computes that many neighbouring
     steps of ``block_axis`` together, with the reduction axis ``taps`` unrolled.  ``team``: warps
-    that fold a row together, where threads share a work item.  ``parts``: the first so many of
-    ``reduce`` run over parts of the sum, each summed by itself (0: it runs whole).  ``ends``: those
-    of ``reduce`` that data says, at a point of ``ranges``.  ``writing``: the Schedule's choices."""
+    (threads, where no lanes lie along the fold) that fold a row together, where threads share a
+    work item.  ``parts``: the first so many of ``reduce`` run over parts of the sum, each summed by
+    itself (0: it runs whole).  ``ends``: those of ``reduce`` that data says, at a point of
+    ``ranges``.  ``writing``: the Schedule's choices."""
 
     row: str
     ranges: tuple[Range, ...]
