@@ -65,13 +65,15 @@ def _tensor_core(mr: int, nr: int, bk: int, dtype: str = "f16") -> ProductRow:
                 pitch=((bk + 8) // 2, (nr + 8) // 2))))
 
 
+# The one warp of a 32 x 32 tile holds a whole step in its registers: 16 terms, of 32 it spills.
 # Small tiles are for products of few rows and columns: a multiprocessor has one or two blocks of
 # those, and teams give it warps enough.  A large BK makes barriers rare and pads short sums; what
 # a row for those loses beside its twin is in its load_cost.
 _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4, 8, 64, 4),
          _tiled(32, 64, 4, 4, 16, load_cost=5.5), _tiled(32, 32, 4, 4, 64, 4),
          _tiled(32, 32, 2, 4, 16, load_cost=4.7), _single(32, 256),
-         *(_tensor_core(n, n, 32, dtype) for dtype in ("f16", "bf16") for n in (32, 64, 128)),
+         *(_tensor_core(n, n, bk, dtype) for dtype in ("f16", "bf16")
+           for n, bk in ((32, 16), (64, 32), (128, 32))),
          *thread_nests("simt"))
 
 
