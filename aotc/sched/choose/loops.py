@@ -186,7 +186,7 @@ def _lane_axis(c: Settled, s: Stage) -> Axis | None:
         return _nest_lane(c, s, f) or max(f.n, key=lambda a: (
             min(estimate(a.extent), c.target.tuning.lane_vectors * c.target.lanes),
             s.axes.index(a)))
-    folded = s.fold in FOLDED or lanes_fold(c.target.rows(nest_kind(s)), s)
+    folded = lanes_fold(c.target.rows(nest_kind(s)), s) if _is_scalar(c, s) else s.fold in FOLDED
     candidates = list(s.axes) + [r for r in s.raxes if folded]
     scores = {a: lane_score(c, s, a, [n for n in s.loads() if not _relayoutable(c, n, a)])
               for a in reversed(candidates)}  # ties go to the innermost axis

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 from aotc.ir.dtypes import HALVES
-from aotc.ir.expr import Axis, Binary, Const, Expr, Unary, Var, Where
+from aotc.ir.expr import Axis, Binary, Const, Expr, Var, Where
 from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.program import Fold
 from aotc.sched.model.stages import Stage, stage_category
 from aotc.target.kernel_rows import KernelRow, NestRow
 
 FOLDED = ("sum", "max", "min")  # folds that vectors have
+_BETTER = (("gt", "ge"), ("lt", "le"))
 
 
 def nest_kind(s: Stage) -> str:
@@ -28,18 +29,19 @@ def picks_element(fold: str | Fold, axes: Sequence[Axis]) -> bool:
     return (isinstance(value, Where) and isinstance(place, Where) and value.cond == place.cond
             and (value.a, value.b, place.a, place.b) == (x, best, axes[0], at)
             and fold.init[1] == Const(0) and x.dtype not in HALVES
-            and _compares(value.cond, (x, best), axes[0]))
+            and any(_orders(value.cond, x, best, axes[0], better) for better in _BETTER))
 
 
-def _compares(cond: Expr, values: Sequence[Expr], axis: Axis) -> bool:
-    """True for comparisons of the values, and of the axis with 0."""
-    if isinstance(cond, Binary) and cond.op in ("and", "or"):
-        return _compares(cond.a, values, axis) and _compares(cond.b, values, axis)
-    if isinstance(cond, Unary):
-        return cond.x in values or _compares(cond.x, values, axis)
-    return isinstance(cond, Binary) and (
-        (cond.op, cond.a, cond.b) == ("eq", axis, Const(0))
-        or cond.a in values and cond.b in values)
+def _orders(cond: Expr, x: Var, best: Var, axis: Axis, better: Sequence[str]) -> bool:
+    """True if a condition says that an element is better than the best so far, one way: of a first
+    element and of NaNs (what is not itself) it may say more."""
+    if not isinstance(cond, Binary):
+        return False
+    if cond.op in ("and", "or"):
+        return all(_orders(e, x, best, axis, better) for e in (cond.a, cond.b))
+    return (cond.op in better and (cond.a, cond.b) == (x, best)
+            or (cond.op, cond.a, cond.b) == ("eq", axis, Const(0))
+            or cond.op in ("eq", "ne") and cond.a == cond.b and cond.a in (x, best))
 
 
 def lane_nest(rows: Sequence[KernelRow], s: Stage) -> bool:
