@@ -12,12 +12,16 @@ from small_models import make_model
 
 import aotc
 from aotc.errors import InterpreterError
+from aotc.ir.expr import Axis, Binary, Const, Var, Where
+from aotc.ir.expr import compare as comparison
 from aotc.ir.kernel.plan_stages import Nest, points
+from aotc.ir.program import Fold
 from aotc.ir.simplify import upper
 from aotc.ir.statements import Barrier, bodies, with_bodies
 from aotc.options import Options
 from aotc.oracle.run_plan import run_plan
 from aotc.pipeline import run_pipeline
+from aotc.sched.model.lane_nests import picks_element
 from aotc.tools.peers import open_reference
 from aotc.tools.verify import compare
 
@@ -111,6 +115,20 @@ def test_where_the_best_element_stands_is_what_another_runtime_says(tmp_path):
     got = bundle.load(simulate=True).run({"x": x})
     for name in PICKS:
         assert np.array_equal(got[name], want[name]), name
+
+
+def test_only_folds_that_order_elements_are_made_in_slices():
+    x, best, at, r = Var("x", "f32"), Var("best", "f32"), Var("at", "i64"), Axis("r", Const(9))
+
+    def picks(wins):
+        return picks_element(Fold(
+            (("best", "f32"), ("at", "i64")), (Const(-np.inf, "f32"), Const(0)),
+            (Where(wins, x, best), Where(wins, r, at))), (r,))
+    greater, less = comparison("gt", x, best), comparison("lt", x, best)
+    first, nan = comparison("eq", r, Const(0)), comparison("ne", x, x)
+    assert all(map(picks, (greater, less, Binary("or", first, greater), Binary("or", less, nan))))
+    assert not any(map(picks, (comparison("ne", x, best), Binary("or", greater, less),
+                               Binary("or", greater, comparison("lt", r, Const(4))))))
 
 
 def plan_of(model):
