@@ -115,24 +115,22 @@ AOTC_DEVICE uint32_t aotc_smem_address(const void *p)
     return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-/* Copy 4 or 16 bytes (both sides aligned to as many) from global to shared memory, or fill them
- * with zeros if not valid (src is not read then).  The data is there after the aotc_cp_wait that
- * covers its commit, for the thread that copied; for others after a barrier behind that. */
-template <class T>
-AOTC_DEVICE void aotc_cp_async4(T *dst, const T *src, bool valid = true)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(aotc_smem_address(dst)),
-                 "l"(src), "r"(valid ? 4 : 0)
-                 : "memory");
-}
-
-template <class T>
-AOTC_DEVICE void aotc_cp_async16(T *dst, const T *src, bool valid = true)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(aotc_smem_address(dst)),
-                 "l"(src), "r"(valid ? 16 : 0)
-                 : "memory");
-}
+/* Copy 4, 8 or 16 bytes (both sides aligned to as many) of elements of any type from global to
+ * shared memory, or fill them with zeros if not valid (src is not read then).  The data is there
+ * after the aotc_cp_wait that covers its commit, for the thread that copied; for others after a
+ * barrier behind that. */
+#define AOTC_CP_ASYNC(size, cache) \
+    template <class T, class S> \
+    AOTC_DEVICE void aotc_cp_async##size(T *dst, const S *src, bool valid = true) \
+    { \
+        static_assert(sizeof(T) == sizeof(S), "elements keep their size when they are copied"); \
+        asm volatile("cp.async." #cache ".shared.global [%0], [%1], " #size ", %2;" \
+                     ::"r"(aotc_smem_address(dst)), "l"(src), "r"(valid ? size : 0) \
+                     : "memory"); \
+    }
+AOTC_CP_ASYNC(4, ca)
+AOTC_CP_ASYNC(8, ca)
+AOTC_CP_ASYNC(16, cg)
 
 /* Close a group of copies. */
 AOTC_DEVICE void aotc_cp_commit()
@@ -147,7 +145,7 @@ AOTC_DEVICE void aotc_cp_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* ------------------------------------------------------------ half precision, tensor cores */
+/* ------------------------------------------------------------ narrow numbers, tensor cores */
 
 typedef __half aotc_half;
 
@@ -184,6 +182,23 @@ AOTC_DEVICE void aotc_store_bf164(aotc_bf16 *to, aotc_f32x4 value)
     *reinterpret_cast<uint2 *>(to) = *reinterpret_cast<uint2 *>(pairs);
 }
 
+/* The bits of a float with the 10 bits of mantissa that tf32 has, to the nearest, halves away from
+ * zero.  Three instructions on sm_80 to sm_120, which only clear the 13 last bits of a NaN: one
+ * that has no others becomes an infinity.  What is rounded stays as it is. */
+AOTC_DEVICE uint32_t aotc_to_tf32(float x)
+{
+    uint32_t bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return bits;
+}
+
+/* The same of four floats that aotc_ldmatrix_x4 has loaded. */
+AOTC_DEVICE void aotc_round_tf32(uint32_t (&r)[4])
+{
+    for (int i = 0; i < 4; i++)
+        r[i] = aotc_to_tf32(__uint_as_float(r[i]));
+}
+
 /* Two of them in one register, lo in the low bits. */
 AOTC_DEVICE uint32_t aotc_pack_half2(aotc_half lo, aotc_half hi)
 {
@@ -191,9 +206,9 @@ AOTC_DEVICE uint32_t aotc_pack_half2(aotc_half lo, aotc_half hi)
            static_cast<uint32_t>(__half_as_ushort(hi)) << 16;
 }
 
-/* Load four 8x8 tiles of elements of 16 bits: lanes 8i..8i+7 give the rows (16 bytes, aligned to
- * 16) of tile i; of tile i, lane l receives elements 2*(l%4) and 2*(l%4)+1 of row l/4 in r[i]
- * (trans: of the transposed tile). */
+/* Load four tiles of eight rows of 16 bytes, of elements of any type: lanes 8i..8i+7 give the rows
+ * (aligned to 16) of tile i; of tile i, lane l receives bytes 4*(l%4)..4*(l%4)+3 of row l/4 in
+ * r[i]: two elements of 16 bits, one of 32, four of 8. */
 AOTC_DEVICE void aotc_ldmatrix_x4(uint32_t (&r)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -202,6 +217,8 @@ AOTC_DEVICE void aotc_ldmatrix_x4(uint32_t (&r)[4], const void *row)
                  : "memory");
 }
 
+/* The same of the transposed tiles of elements of 16 bits (no others): lane l receives elements
+ * 2*(l%4) and 2*(l%4)+1 of column l/4. */
 AOTC_DEVICE void aotc_ldmatrix_x4_trans(uint32_t (&r)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -210,23 +227,37 @@ AOTC_DEVICE void aotc_ldmatrix_x4_trans(uint32_t (&r)[4], const void *row)
                  : "memory");
 }
 
-/* C (16x8, float) += A (16x16, by rows) * B (16x8, by columns) over a warp, A and B of f16 or bf16.
- * With g = lane/4 and t = lane%4, a lane holds
+/* C (16x8) += A (16xK, by rows) * B (Kx8, by columns) over a warp.  A register of A or B has E
+ * neighbours along K, the first in its low bits, and K is 8*E.  With g = lane/4 and t = lane%4, a
+ * lane holds
  *     c[0..1] = C[g][2t..2t+1]     c[2..3] = C[g+8][2t..2t+1]
- *     a[0] = A[g][2t..2t+1]        a[1] = A[g+8][2t..2t+1]
- *     a[2] = A[g][2t+8..2t+9]      a[3] = A[g+8][2t+8..2t+9]
- *     b0 = B[2t..2t+1][g]          b1 = B[2t+8..2t+9][g] */
-#define AOTC_MMA_M16N8K16(type) \
-    AOTC_DEVICE void aotc_mma_m16n8k16_##type##f32(float (&c)[4], const uint32_t (&a)[4], \
-                                                   uint32_t b0, uint32_t b1) \
+ *     a[0] = A[g][E*t..]           a[1] = A[g+8][E*t..]
+ *     a[2] = A[g][E*(t+4)..]       a[3] = A[g+8][E*(t+4)..]
+ *     b0 = B[E*t..][g]             b1 = B[E*(t+4)..][g]
+ * which for A by rows, and for B by columns, is what aotc_ldmatrix_x4 loads.
+ *
+ *     aotc_mma_m16n8k16_f16f32, _bf16f32   E = 2, C float
+ *     aotc_mma_m16n8k8_tf32f32             E = 1, C float; operands by aotc_to_tf32
+ *     aotc_mma_m16n8k32_AB                 E = 4, C int32_t, which wraps around; A, B: s8 or u8
+ *
+ * Products of floats are exact; PTX says no order and no rounding of their sums. */
+#define AOTC_MMA(shape, suffix, types, sum, constraint) \
+    AOTC_DEVICE void aotc_mma_##shape##_##suffix(sum (&c)[4], const uint32_t (&a)[4], \
+                                                 uint32_t b0, uint32_t b1) \
     { \
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." #type "." #type ".f32 " \
-                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
+        asm volatile("mma.sync.aligned." #shape ".row.col." types \
+                     " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                     : "+" constraint(c[0]), "+" constraint(c[1]), "+" constraint(c[2]), \
+                       "+" constraint(c[3]) \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1)); \
     }
-AOTC_MMA_M16N8K16(f16)
-AOTC_MMA_M16N8K16(bf16)
+AOTC_MMA(m16n8k16, f16f32, "f32.f16.f16.f32", float, "f")
+AOTC_MMA(m16n8k16, bf16f32, "f32.bf16.bf16.f32", float, "f")
+AOTC_MMA(m16n8k8, tf32f32, "f32.tf32.tf32.f32", float, "f")
+AOTC_MMA(m16n8k32, s8s8, "s32.s8.s8.s32", int32_t, "r")
+AOTC_MMA(m16n8k32, s8u8, "s32.s8.u8.s32", int32_t, "r")
+AOTC_MMA(m16n8k32, u8s8, "s32.u8.s8.s32", int32_t, "r")
+AOTC_MMA(m16n8k32, u8u8, "s32.u8.u8.s32", int32_t, "r")
 
 #endif
 #endif

@@ -169,17 +169,16 @@ unsigned ballot(Site site, bool condition);
 
 /* ------------------------------------------------------------------ asynchronous copies */
 
-template <class T>
-void aotc_cp_async4(aotc_shared<T> dst, const T *src, bool valid = true)
-{
-    dst.copy_later(src, 4, valid);
-}
-
-template <class T>
-void aotc_cp_async16(aotc_shared<T> dst, const T *src, bool valid = true)
-{
-    dst.copy_later(src, 16, valid);
-}
+#define AOTC_CP_ASYNC(size) \
+    template <class T, class S> \
+    void aotc_cp_async##size(aotc_shared<T> dst, const S *src, bool valid = true) \
+    { \
+        static_assert(sizeof(T) == sizeof(S), "elements keep their size when they are copied"); \
+        dst.copy_later(src, size, valid); \
+    }
+AOTC_CP_ASYNC(4)
+AOTC_CP_ASYNC(8)
+AOTC_CP_ASYNC(16)
 
 inline void aotc_cp_commit()
 {
@@ -192,62 +191,6 @@ void aotc_cp_wait()
     cusim::wait_for_copies(N);
 }
 
-/* ------------------------------------------------------------ half precision, tensor cores */
-
-struct aotc_half {
-    uint16_t bits;
-};
-
-aotc_half aotc_to_half(float x);
-float aotc_from_half(aotc_half x);
-
-/* Four neighbours, each rounded to 16 bits. */
-template <class T>
-void aotc_store_rounded4(aotc_shared<T> to, aotc_f32x4 value, T (*rounded)(float))
-{
-    to.require_alignment(8);
-    to[0] = rounded(value.x);
-    to[1] = rounded(value.y);
-    to[2] = rounded(value.z);
-    to[3] = rounded(value.w);
-}
-
-inline void aotc_store_half4(aotc_shared<aotc_half> to, aotc_f32x4 value)
-{
-    aotc_store_rounded4(to, value, aotc_to_half);
-}
-
-inline uint32_t aotc_pack_half2(aotc_half lo, aotc_half hi)
-{
-    return static_cast<uint32_t>(lo.bits) | static_cast<uint32_t>(hi.bits) << 16;
-}
-
-namespace cusim {
-
-/* row: eight elements of 16 bits. */
-void load_matrix(Site site, uint32_t (&r)[4], const void *row, bool transposed);
-
-template <class Row>
-void ldmatrix(Site site, uint32_t (&r)[4], const Row &row, bool transposed)
-{
-    static_assert(sizeof *row.read(8) == 2, "ldmatrix moves elements of 16 bits");
-    row.require_alignment(16);
-    load_matrix(site, r, row.read(8), transposed);
-}
-
-/* from: the float that 16 bits of an operand are. */
-void mma_m16n8k16(Site site, float (*from)(uint16_t), float (&c)[4], const uint32_t (&a)[4],
-                  uint32_t b0, uint32_t b1);
-
-}
-
-#define aotc_ldmatrix_x4(r, row) \
-    cusim::ldmatrix({"aotc_ldmatrix_x4", __FILE__, __LINE__}, r, row, false)
-#define aotc_ldmatrix_x4_trans(r, row) \
-    cusim::ldmatrix({"aotc_ldmatrix_x4_trans", __FILE__, __LINE__}, r, row, true)
-#define aotc_mma_m16n8k16_f16f32(c, a, b0, b1) \
-    cusim::mma_m16n8k16({"aotc_mma_m16n8k16_f16f32", __FILE__, __LINE__}, \
-                        [](uint16_t x) { return aotc_from_half({x}); }, c, a, b0, b1)
 /* ------------------------------------------------------------------ small device functions */
 
 inline float rsqrtf(float x)
@@ -323,32 +266,6 @@ T atomicCAS(T *at, T expected, T value)
     return old;
 }
 
-/* ------------------------------------------------------------------ bf16 */
-
-struct aotc_bf16 {
-    uint16_t bits;
-};
-
-inline aotc_bf16 aotc_to_bf16(float x) /* to nearest, halves to even */
-{
-    const uint32_t bits = static_cast<uint32_t>(__float_as_int(x));
-    if ((bits & 0x7fffffffu) > 0x7f800000u)
-        return {0x7fff}; /* NaN, as the instruction has it */
-    return {static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
-}
-
-inline float aotc_from_bf16(aotc_bf16 x)
-{
-    return __int_as_float(static_cast<int>(static_cast<uint32_t>(x.bits) << 16));
-}
-
-inline void aotc_store_bf164(aotc_shared<aotc_bf16> to, aotc_f32x4 value)
-{
-    aotc_store_rounded4(to, value, aotc_to_bf16);
-}
-
-#define aotc_mma_m16n8k16_bf16f32(c, a, b0, b1) \
-    cusim::mma_m16n8k16({"aotc_mma_m16n8k16_bf16f32", __FILE__, __LINE__}, \
-                        [](uint16_t x) { return aotc_from_bf16({x}); }, c, a, b0, b1)
+#include "aotc_cusim_mma.h"
 
 #endif

@@ -1,5 +1,4 @@
-/* aotc_cusim_shared.cpp: a block's shared memory, the checks of its accesses, asynchronous copies,
- * and the warp-wide matrix instructions. */
+/* aotc_cusim_shared.cpp: a block's shared memory, the checks of its accesses, and copies. */
 #include "aotc_cusim.h"
 
 #include <string>
@@ -218,84 +217,4 @@ void wait_for_copies(int last)
     }
 }
 
-/* ------------------------------------------------------------------ matrix instructions */
-
-void load_matrix(Site site, uint32_t (&r)[4], const void *row, bool transposed)
-{
-    const Slot *const slots = exchange(site, row, 8 * sizeof(uint16_t));
-    const unsigned group = lane() / 4, pair = lane() % 4 * 2;
-    for (unsigned tile = 0; tile < 4; tile++) {
-        uint16_t element[2];
-        for (unsigned e = 0; e < 2; e++) {
-            const unsigned from = transposed ? pair + e : group, at = transposed ? group : pair + e;
-            memcpy(&element[e], slots[8 * tile + from].bytes + at * sizeof(uint16_t),
-                   sizeof(uint16_t));
-        }
-        r[tile] = static_cast<uint32_t>(element[0]) | static_cast<uint32_t>(element[1]) << 16;
-    }
-}
-
-/* What a lane contributes: its halves of A (a[0], a[1], a[2], a[3] in pairs) and of B, widened. */
-struct Fragments {
-    float a[4][2], b[2][2];
-};
-
-void mma_m16n8k16(Site site, float (*from)(uint16_t), float (&c)[4], const uint32_t (&a)[4],
-                  uint32_t b0, uint32_t b1)
-{
-    const auto half = [from](uint32_t pair, unsigned e) {
-        return from(static_cast<uint16_t>(pair >> 16 * e));
-    };
-    Fragments mine;
-    for (unsigned e = 0; e < 2; e++) {
-        for (unsigned i = 0; i < 4; i++)
-            mine.a[i][e] = half(a[i], e);
-        mine.b[0][e] = half(b0, e);
-        mine.b[1][e] = half(b1, e);
-    }
-    const Slot *const slots = exchange(site, &mine, sizeof mine);
-    const auto lane_of = [slots](unsigned group, unsigned t) {
-        return reinterpret_cast<const Fragments *>(slots[4 * group + t].bytes);
-    };
-    const unsigned row = lane() / 4, column = lane() % 4 * 2;
-    for (unsigned k = 0; k < 16; k++) {
-        const unsigned t = k % 8 / 2, e = k % 2, upper = k / 8;
-        const Fragments *const rows = lane_of(row, t);
-        const float b[2] = {lane_of(column, t)->b[upper][e], lane_of(column + 1, t)->b[upper][e]};
-        for (unsigned j = 0; j < 2; j++) {
-            c[j] += rows->a[2 * upper][e] * b[j];
-            c[2 + j] += rows->a[2 * upper + 1][e] * b[j];
-        }
-    }
-}
-
-}
-
-/* ------------------------------------------------------------------ half precision */
-
-float aotc_from_half(aotc_half x)
-{
-    const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
-    const uint32_t exponent = x.bits >> 10 & 31u, mantissa = x.bits & 0x3ffu;
-    if (exponent == 0) /* zero or subnormal: so many times 2^-24 */
-        return (sign ? -1.0f : 1.0f) * static_cast<float>(mantissa) * 5.9604644775390625e-8f;
-    const uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
-    return __int_as_float(static_cast<int>(sign | wide << 23 | mantissa << 13));
-}
-
-aotc_half aotc_to_half(float x)
-{
-    const uint32_t bits = static_cast<uint32_t>(__float_as_int(x));
-    const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
-    const uint32_t magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u)
-        return {static_cast<uint16_t>(sign | 0x7e00u)}; /* NaN */
-    if (magnitude >= 0x477ff000u)
-        return {static_cast<uint16_t>(sign | 0x7c00u)}; /* 65520 and more: infinity */
-    if (magnitude < 0x38800000u) { /* below 2^-14: adding 0.5 aligns the bits, and rounds */
-        const float aligned = __int_as_float(static_cast<int>(magnitude)) + 0.5f;
-        return {static_cast<uint16_t>(sign | (__float_as_int(aligned) - 0x3f000000))};
-    }
-    const uint32_t odd = magnitude >> 13 & 1u; /* to nearest, halves to even */
-    return {static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13))};
 }

@@ -225,7 +225,7 @@ public:
                   "a shared access of %zu bytes is not aligned to them", bytes);
     }
 
-    void copy_later(const T *src, size_t bytes, bool valid) const
+    void copy_later(const void *src, size_t bytes, bool valid) const
     {
         require_alignment(bytes);
         const std::ptrdiff_t count = static_cast<std::ptrdiff_t>(bytes / sizeof(T));
