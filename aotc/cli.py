@@ -221,6 +221,7 @@ def _tune(args: argparse.Namespace) -> None:
 
 def _targets(args: argparse.Namespace) -> None:
     from aotc.target import TARGETS, get_target
+    from aotc.target.gpus import GPUS
     if args.probe is not None:
         from aotc.target.machine_file import machine_json
         from aotc.tools.probe import probe
@@ -235,6 +236,8 @@ def _targets(args: argparse.Namespace) -> None:
         target = get_target(name)
         print(f"{name:12} {target.description}  [{' '.join(target.cflags)}]")
     print(f"{'native':12} the widest of them that this machine runs: {get_target('native').name}")
+    for name, gpu in GPUS.items():
+        print(f"--machine {name:12} {gpu.about}, for cuda:sm_{gpu.capability} and cuda")
 
 
 # ---------------------------------------------------------------- arguments
@@ -352,7 +355,7 @@ _WRITTEN: dict[str, dict[str, Any]] = {
     "out": {"metavar": "DIR"}, "inputs": {"metavar": "X.npz"},
     "dims": {"action": _Pairs, "type": dim_of, "metavar": "NAME=LO..HI"},
     "winograd": {"type": lambda text: int(text) if text.isdigit() else text},
-    "machine": {"metavar": "FILE"}, "error": {"type": float, "metavar": "SHARE"},
+    "machine": {"metavar": "GPU|FILE"}, "error": {"type": float, "metavar": "SHARE"},
     "fix": {"action": _Pairs, "type": fixed_of, "metavar": "NAME=VALUE"},
     "bound": {"action": _Pairs, "type": extent_of, "metavar": "NODE=MOST"},
     "shapes": {"action": _Pairs, "type": shape_of, "metavar": "NAME=N,N,.."},

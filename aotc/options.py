@@ -75,7 +75,8 @@ class Options:
         range: "auto" keeps it on the inputs measured, ``aotc verify`` judges by it.
     inputs: path of an .npz of arrays by input name that "auto" measures errors on (default: random
         ones that suit the model).
-    machine: path of a machine file (``aotc targets --probe``) to decide for.
+    machine: name of a GPU (``aotc targets`` lists them) or path of a machine file (``aotc targets
+        --probe``) to decide for.
     fix: {"sr": 16000} makes an input a constant: a number, list, array or path of a .npy file;
         branches of an If that then cannot run disappear.  None: an initializer's own value.
     input_default: initializers that are also inputs and shall be inputs that may be left out.
@@ -134,7 +135,8 @@ class Options:
         None, "how far outputs may be from f32 at a lower precision, as a share of their range "
         f"(default: {ERROR:g} for auto)")
     machine: str | Path | None = _decision(
-        None, "decide for the machine of this file (see targets --probe)")
+        None, "decide for this GPU, by name, or the machine of this file (see targets, "
+        "targets --probe)")
     fix: Mapping[str, Any] | None = _decision(
         None, "make an input a constant: a number, a list 1,2,3 or a .npy file; NAME alone, if it "
         "is an initializer: its own value")

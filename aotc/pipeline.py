@@ -65,7 +65,7 @@ from aotc.sched.shape_variants import Part, boxes, parts
 from aotc.sched.shared_plans import share_plans
 from aotc.stage_names import STAGE_NAMES
 from aotc.target import Target, get_target
-from aotc.target.machine_file import with_machine
+from aotc.target.named_machines import choose_machine
 
 _LATER: Any = None  # no stage has made it yet, or none needs it any more
 
@@ -310,14 +310,9 @@ def _bundle(work: Work) -> Work:
 
 
 def options_target(options: Options) -> Target:
-    """The Target that is compiled for, with the machine of a file if one is given."""
+    """The Target that is compiled for, with the machine of a GPU or a file if one is given."""
     target = get_target(options.target, asked_precision(options))
-    if options.machine is None:
-        return target
-    try:
-        return with_machine(target, Path(options.machine).read_text())
-    except (OSError, UnicodeDecodeError) as err:
-        raise ScheduleError(f"machine file {options.machine}: cannot be read: {err}") from None
+    return target if options.machine is None else choose_machine(target, options.machine)
 
 
 class _MalformedError(AotcError):

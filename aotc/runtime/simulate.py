@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aotc.errors import ToolchainError
 from aotc.installed import runtime_c
-from aotc.target.cuda import block_bytes
+from aotc.target.gpus import block_bytes
 
 SOURCES = ("aotc_cusim.cpp", "aotc_cusim_fiber.cpp", "aotc_cusim_memory.cpp",
            "aotc_cusim_mma.cpp", "aotc_cusim_shared.cpp")

@@ -3,31 +3,20 @@
 A work item is a thread block, scratch is its shared memory, a vector's lanes are a warp's threads.
 """
 
-from aotc.target.base import Cross, Machine, Memory, Target
+from dataclasses import replace
+
+from aotc.target.base import Cross, Machine, Target
+from aotc.target.gpus import GPUS
 from aotc.target.kernel_rows import ProductRow, RegisterTile, SharedTile, Staging
 from aotc.target.micro_kernels import thread_nests
-from aotc.target.tuning import Tuning
 
-_KIB, _MIB = 1 << 10, 1 << 20
-_LAUNCH = 3.5e-6  # seconds of a stream's smallest kernel and to the next: measured on an H100
-_THREADS = 256  # of a block, unless a row or a Schedule says otherwise
 _LANES = 32  # threads of a warp
 _STAGES = 3  # steps of a sum in shared memory: one that is multiplied, and those on their way
 _LOAD = 4.0  # multiply-adds of a load from shared memory
 _TENSOR_CORES = 4.0  # products of halves in the time of one in f32: measured on an H100, 111 and 27
+# of a thread with so many sums: the most of the rows' cases by ptxas 13.0 for sm_90
+_REGISTERS = {(8, 8): 168, (8, 4): 128, (4, 8): 128, (4, 4): 112, (2, 4): 96}
 _CROSS = Cross(("nvcc",), (), (), ("nvidia-cuda-toolkit",))
-
-
-def _machine(workers: int, flops: float, dram: float, l2: int, shared: int) -> Machine:
-    """Figures of one device: multiprocessors, f32 flop/s and DRAM bytes/s of all of them, bytes of
-    L2 and of the shared memory that one block may have."""
-    memories = (Memory("DRAM", 1 << 62, dram, "device"), Memory("L2", l2, 3 * dram, "device"),
-                Memory("shared", shared, 120e9, "core", kind="managed"),
-                Memory("register", 256 * _KIB, 1e12, "thread", kind="managed"))
-    return Machine(memories, scratch="shared", workers=workers, flops=flops / workers,
-                   grain_flops=1, items=1 << 20, item_points=4096, row_points=1024, item_tiles=1,
-                   in_order=False, threads=_THREADS, threads_max=1024, launch=_LAUNCH,
-                   tuning=Tuning(walk_states=1000))
 
 
 def _tiled(mr: int, nr: int, tm: int, tn: int, bk: int, teams: int = 1,
@@ -41,7 +30,7 @@ def _tiled(mr: int, nr: int, tm: int, tn: int, bk: int, teams: int = 1,
         f"contraction_f32_{tile}{twin}__simt", "contraction", "f32", ("f32",), "f32", tile,
         "contraction.cu.j2", load_cost=load_cost, shared=SharedTile(
             steps=bk, threads=mr // tm * (nr // tn) * teams, teams=teams, thread=(tm, tn),
-            sum_bytes=4 * (teams - 1) * mr * nr, staging=Staging(
+            sum_bytes=4 * (teams - 1) * mr * nr, registers=_REGISTERS[tm, tn], staging=Staging(
                 usual=_STAGES, least=2, most=8, ways=("copy", "value"), pitch=(bk + 4, nr))))
 
 
@@ -84,25 +73,24 @@ def _target(capability: int, about: str, machine: Machine) -> Target:
                   halves=True)
 
 
-SM_80 = _target(80, "compute capability 8.0 (A100)",
-                _machine(108, 19.5e12, 1.55e12, 40 * _MIB, 163 * _KIB))
-SM_86 = _target(86, "compute capability 8.6 (A10, RTX 30)",
-                _machine(84, 30e12, 0.76e12, 6 * _MIB, 99 * _KIB))
-SM_89 = _target(89, "compute capability 8.9 (L4, L40, RTX 40)",
-                _machine(128, 80e12, 0.9e12, 72 * _MIB, 99 * _KIB))
-SM_90 = _target(90, "compute capability 9.0 (H100, H200)",
-                _machine(132, 60e12, 3.3e12, 50 * _MIB, 227 * _KIB))
+SM_80 = _target(80, "compute capability 8.0 (A100)", GPUS["a100"].machine)
+SM_86 = _target(86, "compute capability 8.6 (A10, RTX 30)", GPUS["a10"].machine)
+SM_89 = _target(89, "compute capability 8.9 (L4, L40, RTX 40)", GPUS["rtx4090"].machine)
+SM_90 = _target(90, "compute capability 9.0 (H100, H200)", GPUS["h100"].machine)
 
-# code for sm_80 and, for every later GPU, PTX that its driver compiles; shared memory as the
-# smallest of them has it
+
+def _least(machine: Machine) -> Machine:
+    """A machine with what blocks may have on every GPU from capability 8.0 on."""
+    all_, near = [g.machine for g in GPUS.values()], machine.near
+    least = replace(near, capacity=min(m.near.capacity for m in all_))
+    tuning = replace(machine.tuning, **{f: min(getattr(m.tuning, f) for m in all_) for f in (
+        "worker_threads", "worker_blocks", "worker_shared")})
+    return replace(machine, tuning=tuning, memories=tuple(
+        least if m is near else m for m in machine.memories))
+
+
+# code for sm_80 and, for every later GPU, PTX that its driver compiles
 CUDA = Target("cuda", "CUDA, any GPU from compute capability 8.0 on", _LANES,
               ("-gencode", "arch=compute_80,code=[sm_80,compute_80]"), "cuda",
-              _machine(108, 19.5e12, 1.55e12, 40 * _MIB, 99 * _KIB), _ROWS, arch="sm_80",
-              cross=_CROSS, emitter="simt", halves=True)
-
-
-def block_bytes(arch: str) -> int:
-    """Bytes of shared memory that one block may have on a GPU of architecture ``arch`` ("sm_90"),
-    or on the one that has most, if it is none of these."""
-    most = {t.arch: t.machine.near.capacity for t in (SM_80, SM_86, SM_89, SM_90)}
-    return most.get(arch, max(most.values()))
+              _least(GPUS["a100"].machine), _ROWS, arch="sm_80", cross=_CROSS, emitter="simt",
+              halves=True)

@@ -151,7 +151,8 @@ class SharedTile:
     share the steps out, each with sums of its own.  thread: rows and columns of the tile in the
     registers of each thread, (0, 0) where a warp holds them together.  sum_bytes: of the block's
     memory in which sums of several threads meet in the end, in the place of operands.  staging:
-    None where threads read both operands where they lie.
+    None where threads read both operands where they lie.  registers: that a thread takes at most
+    (0: as many as leave a worker one block), as the target's compiler counts them.
     """
 
     steps: int
@@ -160,8 +161,10 @@ class SharedTile:
     thread: tuple[int, int] = (0, 0)
     sum_bytes: int = 0
     staging: Staging | None = None
+    registers: int = 0
 
     def __post_init__(self) -> None:
+        _require(self.registers >= 0, "of a block of threads", f"{self.registers} registers")
         _require(self.steps >= 1 and self.teams >= 1 and self.threads >= self.teams,
                  "of a block of threads", f"{self.steps} steps of the sum by {self.threads} threads"
                  f" in {self.teams} teams")

@@ -303,6 +303,26 @@ class Tuning:
     fold_part: float = _of(1.7e-8, "a part that joins the others of its row", "seconds",
                            "assumed: 30 cycles at 1.75 GHz, a load from a block's memory")
 
+    # ------------------------------------------------------------ what a worker holds of blocks
+    worker_registers: int = _of(65536, "registers that the threads of a worker's blocks share",
+                                "registers of 4 bytes", "data sheets: capability 8.0 to 12.0", 1)
+    worker_threads: int = _of(2048, "threads of all blocks that a worker holds", "threads",
+                              "data sheets: capability 8.0 and 9.0", 1)
+    worker_blocks: int = _of(32, "blocks that a worker holds", "blocks",
+                             "data sheets: capability 8.0 and 9.0", 1)
+    worker_shared: int = _of(228 << 10, "memory of all blocks that a worker holds", "bytes",
+                             "data sheets: capability 9.0", 1)
+    block_reserved: int = _of(1024, "of that memory what a block takes beside its own", "bytes",
+                              "data sheets: capability 8.0 and later")
+    register_grain: int = _of(8, "registers that a thread gets are a multiple", "registers",
+                              "data sheets: a warp gets 256 at a time", 1)
+    nest_registers: int = _of(40, "registers of a thread of a nest", "registers", "ptxas 13.0, "
+                              "sm_90: kernels of maps, folds and windows of the rows' cases", 1)
+    unit_rate: Mapping[str, float] = _of(
+        {"f16": 16.0, "bf16": 16.0, "tf32": 8.0, "i8": 32.0}, "the most products, by type of the "
+        "operands, that a row on units which warps share does in the time of one in f32",
+        "products", "data sheets, dense, sums in f32 (of bytes in i32): capability 8.0")
+
     @property
     def line_floats(self) -> int:
         """f32 elements of a cache line."""
