@@ -157,7 +157,7 @@ class StageChoice:
         ("columns", "sum"), (), ("contraction",), "staging")
     team: int | None = _text(
         "threads that fold an element together, or warps where lanes lie along the sum, in a "
-        "block of threads", (1, 256), (), FOLDS)
+        "block of threads", (1, 1024), (), FOLDS)
 
     # ------------------------------------------------------------ sums in slices, steps of a run
     split: Mapping[str, int] = field(default_factory=dict, hash=False, metadata=_notes(

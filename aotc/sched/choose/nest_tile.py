@@ -1,12 +1,12 @@
 """Of step ``kernels`` of ``decide``: the box of a work item of one nest of loops, and the threads
 that share it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
 from aotc.ir.access import offset_of, stride
-from aotc.ir.expr import Const
+from aotc.ir.expr import Axis, Const
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
@@ -21,7 +21,7 @@ def cut_nest(program: Program, target: Target, g: Group, anchor: Stage,
              layouts: Mapping[str, Layout]) -> tuple[Group, dict[str, int]]:
     """(the group with the threads of a work item, what that computes of each axis that is cut), of
     a group whose one stage is a nest.  layouts: of stored buffers."""
-    tile = _tile(target, g, anchor, _across_lanes(program, target, g, anchor, layouts))
+    tile = _tile(program, target, g, anchor, layouts)
     return _with_threads(target, g, anchor, tile), tile
 
 
@@ -37,20 +37,22 @@ def _across_lanes(program: Program, target: Target, g: Group, anchor: Stage,
     return not (isinstance(step, Const) and step.value <= target.tuning.near_elements)
 
 
-def _tile(target: Target, g: Group, anchor: Stage, across: bool) -> dict[str, int]:
+def _tile(program: Program, target: Target, g: Group, anchor: Stage,
+          layouts: Mapping[str, Layout]) -> dict[str, int]:
     """Cut outer axes until a work item has about ``item_points`` points, but outputs for its
     threads.  The axis whose neighbours a window computes together is cut into whole blocks.
-    across: one vector of lanes at a time, so that the few lines its elements go to stay in the
-    cache until they are full."""
+    Of a transposition one vector of lanes at a time, so that the few lines its elements go to stay
+    in the cache until they are full."""
     machine, choice = target.machine, g.choice(anchor.name)
     lane, blocked = choice.lanes, choice.block
     block = target.row(g.choices[anchor.name].row).block
     points = max(1, estimate_volume(a.extent for a in anchor.axes + anchor.raxes))
     outputs, tile = estimate_volume(a.extent for a in anchor.axes), dict[str, int]()
-    least = _least_outputs(target, g, anchor)
+    beside = not _reads_along_fold(program, anchor, layouts)
+    least = _least_outputs(target, g, anchor, beside)
     axes = [a for a in anchor.axes if a.extent != Const(1) and a.name != choice.digits]
     order = [a for a in axes if a.name != lane] + [a for a in axes if a.name == lane]
-    if across and target.lanes > 1:
+    if target.lanes > 1 and _across_lanes(program, target, g, anchor, layouts):
         wide = next((a for a in axes if a.name == lane), None)  # none: a single lane
         if wide is not None and estimate(wide.extent) > target.lanes:
             tile[lane], points = target.lanes, points // estimate(wide.extent) * target.lanes
@@ -61,7 +63,7 @@ def _tile(target: Target, g: Group, anchor: Stage, across: bool) -> dict[str, in
         n = estimate(a.extent)
         per = points // n  # points of one step along a
         want = max(1, machine.item_points // max(1, per), -(-least * n // max(1, outputs)))
-        if a.name == lane:
+        if a.name == lane and (beside or not machine.threads):
             step = target.lanes if machine.threads else target.tuning.lane_cut
             want = -(-want // step) * step
         if want >= n and isinstance(a.extent, Const):
@@ -74,14 +76,26 @@ def _tile(target: Target, g: Group, anchor: Stage, across: bool) -> dict[str, in
     return tile
 
 
-def _least_outputs(target: Target, g: Group, anchor: Stage) -> int:
+def _least_outputs(target: Target, g: Group, anchor: Stage, beside: bool) -> int:
     """Outputs that a work item should have at least: where each is one thread's, one for every
-    thread, or so many that every worker has some."""
+    thread, or so many that every worker has some.  beside: what threads read lies side by side for
+    neighbouring outputs, a vector of which stays together."""
     machine = target.machine
     if not machine.threads or _fold_together(g, anchor):
         return 1
     each = estimate_volume(a.extent for a in anchor.axes) // machine.workers
-    return min(machine.threads, max(target.lanes, each))
+    return min(machine.threads, max(target.lanes if beside else 1, each))
+
+
+def _reads_along_fold(program: Program, s: Stage, layouts: Mapping[str, Layout]) -> bool:
+    """True if neighbouring terms of a fold are neighbours in memory, and those of neighbouring
+    outputs are not."""
+    offsets = [offset_of(n.index, program.shape(n.buffer), layouts.get(n.buffer))
+               for n in s.loads()]
+
+    def beside(axes: Sequence[Axis]) -> bool:
+        return any(stride(o, a) == Const(1) for o in offsets for a in axes)
+    return beside(s.raxes) and not beside(s.axes)
 
 
 def _fold_together(g: Group, anchor: Stage) -> bool:
@@ -91,14 +105,19 @@ def _fold_together(g: Group, anchor: Stage) -> bool:
 
 def _with_threads(target: Target, g: Group, anchor: Stage, tile: Mapping[str, int]) -> Group:
     """The group with no more warps than have enough to do in a work item of one nest: threads that
-    fold an output together have some terms each."""
-    most = target.machine.threads
+    fold an output together have some terms each, and where each would have very many and
+    some workers no work item, there are as many threads as a work item may have."""
+    machine = target.machine
+    most = machine.threads
     if not most or g.threads:
         return g
     outputs = prod(tile.get(a.name, estimate(a.extent)) for a in anchor.axes)
     together = g.choices[anchor.name].row != "loops" and (
         isinstance(anchor.fold, str) or picks_element(anchor.fold, anchor.raxes))
     terms = estimate_volume(r.extent for r in anchor.raxes) if together else 1
+    whole = estimate_volume(a.extent for a in anchor.axes)
+    if outputs * terms > most * target.tuning.lane_alone and whole < outputs * machine.workers:
+        most = machine.threads_max
     threads = max(1, outputs * max(1, terms // target.tuning.thread_terms))
     return replace(g, threads=min(most, -(-threads // target.lanes) * target.lanes))
 

@@ -127,6 +127,7 @@ def _lane_parts(ctx: Context, stage: Stage, row: NestRow, part: Pieces,
                 lanes: str) -> list[LanePart]:
     """Split the lane axis where a guard over it starts to hold for every tap: vectors without the
     guard inside; at both edges loads of a part of the lanes, or scalar loops that skip the padding.
+    Lanes that are threads keep the guard: at an edge, of few outputs, most had nothing to do.
     Yields (row, pieces, body, reduction ranges)."""
     vector = row.category != "loops"
     body, reduce, left = _reduction_ranges(stage, lanes if vector else "", bool(ctx.group.threads))
@@ -134,7 +135,9 @@ def _lane_parts(ctx: Context, stage: Stage, row: NestRow, part: Pieces,
     if left and vector and axis is not None and ctx.target.part_loads and all(
             bounds(c, axis) for c in left):
         return _part_load_parts(ctx, stage, row, part, axis, (body, reduce, left))
-    inside = _where_all_hold(left, axis) if left and vector and axis is not None else None
+    inside = None
+    if left and vector and axis is not None and not ctx.group.threads:
+        inside = _where_all_hold(left, axis)
     if inside is None or axis is None:
         if left:
             assert isinstance(stage.fold, str), stage.name  # the guard is of one
