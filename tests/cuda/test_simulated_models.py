@@ -1,14 +1,12 @@
 """CUDA bundles on the simulator, through the same Python interface as any other."""
 
-import re
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import onnx
 import pytest
+from cuda_models import mixture
 from cusim_build import ORDERS, needs_cxx
-from helpers.tile_graph import set_connect
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession
 from small_models import dense, embedding, make_model
@@ -16,13 +14,10 @@ from small_models import dense, embedding, make_model
 import aotc
 from aotc.cli import main
 from aotc.ir.dtypes import from_bf16, to_bf16
-from aotc.options import Options
-from aotc.pipeline import run_pipeline
 from aotc.runtime import cuda_model as cuda
 from aotc.runtime.compile_bundle import build, read_manifest
 from aotc.runtime.shared_library import Library
 from aotc.runtime.status import DeviceError, IndexFault, RunError, WeightsError
-from aotc.sched import complete
 from aotc.tools.peers import open_reference
 from aotc.tools.verify import compare, verify
 from benchmarks.decoder_models import Sizes, call_feeds, gpt2, stepwise
@@ -33,23 +28,6 @@ needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None,
                                 reason="needs nvcc: install the CUDA toolkit")
 needs_gpu = pytest.mark.skipif(shutil.which("nvcc") is None or not cuda.devices(),
                                reason="needs a GPU and nvcc")
-
-
-def mixture():
-    """A model whose kernels have contractions of several steps of K, row reductions in shared
-    memory and maps: y = layer_norm(softmax(x @ a) @ b + x) @ c, x f32[n, 72]."""
-    rng, node = np.random.default_rng(3), helper.make_node
-    tensors = {"a": rng.standard_normal((72, 40)).astype(F32),
-               "b": rng.standard_normal((40, 72)).astype(F32),
-               "c": rng.standard_normal((72, 30)).astype(F32),
-               "scale": rng.standard_normal(72).astype(F32),
-               "bias": rng.standard_normal(72).astype(F32)}
-    nodes = [node("MatMul", ["x", "a"], ["s"]), node("Softmax", ["s"], ["p"]),
-             node("MatMul", ["p", "b"], ["q"]), node("Add", ["q", "x"], ["r"]),
-             node("LayerNormalization", ["r", "scale", "bias"], ["t"]),
-             node("MatMul", ["t", "c"], ["y"])]
-    return make_model(nodes, {"x": (TensorProto.FLOAT, ["n", 72])},
-                      {"y": (TensorProto.FLOAT, ["n", 30])}, tensors)
 
 
 @pytest.fixture(scope="module")
@@ -143,70 +121,6 @@ def test_results_do_not_depend_on_the_order_of_threads(mixture_bundle):
     want = mixture_bundle.load(simulate=True).run([x])["y"]
     for order in ORDERS:
         np.testing.assert_array_equal(mixture_bundle.load(simulate=order).run([x])["y"], want)
-
-
-# ---------------------------------------------------------------- planted bugs
-
-def mutate(folder, statement):
-    """Make every ``statement`` of the bundle's kernels depend on a switch; returns their number.
-    The library then exports aotc_mutant: which of them, counted from 1, is left out."""
-    count = 0
-
-    def switch(match):
-        nonlocal count
-        count += 1
-        return f"if (aotc_mutant != {count}) {match.group()}"
-    for path in sorted(folder.glob("*_kernels_*.cu")):
-        text = re.sub(statement, switch, path.read_text())
-        path.write_text(f'extern "C" int aotc_mutant;\n{text}')
-    header = next(p for p in folder.glob("*.h") if (folder / f"{p.stem}.cu").exists())
-    text = header.read_text()
-    header.write_text(text.replace("/* end declarations */",
-                                   "extern int aotc_mutant;\n/* end declarations */"))
-    host = folder / f"{header.stem}.cu"
-    host.write_text(host.read_text() + "\nint aotc_mutant = 0;\n")
-    return count
-
-
-def rows_in_shared_memory(path, file):
-    """A Schedule of ``mixture`` without a barrier too many: products are kernels of their own,
-    softmax and normalisation are one each.  (Where a product follows in the same kernel, both the
-    stage before it and its first step end with one.)"""
-    work = run_pipeline(Options(path, target="cuda:sm_90", dims={"n": (1, 300)},
-                                connect="register", stop_after="schedule"))
-    schedule = work.schedule
-    for edge in (("p_max", "p_exp"), ("p_exp", "p_sum"), ("p_sum", "p"),
-                 ("t_mean", "t_var_sum"), ("t_rstd", "t")):
-        schedule = set_connect(work.program, schedule, edge, "shared", work.target.machine)
-    schedule = replace(schedule, groups=tuple(
-        replace(g, tile={"i0": 25}, parallel=("i0",)) if g.anchor in "pt" else g
-        for g in schedule.groups))
-    file.write_text(complete(work.program, schedule, work.target).to_json())
-    return file
-
-
-@pytest.mark.parametrize("statement", [r"aotc_syncthreads\(\);", r"aotc_cp_wait<[^>]*>\(\);"])
-def test_no_barrier_or_wait_of_generated_kernels_can_be_left_out(mixture_file, tmp_path,
-                                                                 statement):
-    aotc.compile(mixture_file, tmp_path / "b", target="cuda:sm_90", dims={"n": (1, 300)},
-                 schedule=rows_in_shared_memory(mixture_file, tmp_path / "s.json"))
-    count = mutate(tmp_path / "b", statement)
-    assert count > 0
-    model = aotc.load(tmp_path / "b", simulate=True)
-    x = np.random.default_rng().standard_normal((150, 72)).astype(F32)
-    want, missed = model.run([x])["y"], []
-    for mutant in range(1, count + 1):
-        model._library.lib.aotc_mutant = mutant
-        try:
-            got = model.run([x])["y"]
-        except RunError as err:
-            assert err.status == "AOTC_CUDA_ERROR" and "block (" in str(err), err
-            continue
-        if compare("y", got, want).ok:
-            missed.append(mutant)
-    assert not missed
-    model._library.lib.aotc_mutant = 0
-    np.testing.assert_array_equal(model.run([x])["y"], want)
 
 
 # ---------------------------------------------------------------- real models

@@ -97,6 +97,20 @@ def written_out_cases(row, target):
                       schedule=replace(p.fast.schedule, groups=(group,)))
 
 
+def deep_case(row, target, a, b, stages=None):
+    """Two by two register tiles in one work item, and sums that go through every stage twice
+    (stages: of a row that has some, as many as are usual)."""
+    rng = np.random.default_rng(row.tile.mr)
+    if row.staging is None:
+        return _matmul(row, target, rng, a, b, (row.tile.mr + 1, row.tile.nr + 3, 19)).fast
+    stages = stages or row.staging.usual
+    size = (row.tile.mr + 1, row.tile.nr + 3, row.steps * 2 * stages + 3)
+    case = _matmul(row, target, rng, a, b, size).fast
+    group, = case.schedule.groups
+    group = with_tables(group, loops={"y": group.choices["y"].said | {"stages": stages}})
+    return replace(case, schedule=replace(case.schedule, groups=(group,)))
+
+
 def _columns_first(row, target, rng, size, tile):
     """Results that lie across the lanes: y[b, j, h, i] of rows (h, i) that lie side by side."""
     *many, rows, columns, depth = size

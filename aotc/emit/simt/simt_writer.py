@@ -60,7 +60,7 @@ class BlockWriter(ScalarWriter):
 
     def _teams(self, s: Spread) -> list[str]:
         """Several warps fold a row, each its part; the first thread of the team folds the parts and
-        goes on.  There are no more rows than teams, so every thread comes to the barriers."""
+        goes on.  There are no more rows than teams, so every thread comes to the barrier."""
         total = next(i for i, x in enumerate(s.body) if isinstance(x, Total))
         (start, *share), fold, after = s.body[:total], s.body[total], s.body[total + 1:]
         assert isinstance(start, Start) and isinstance(fold, Total), s
@@ -86,7 +86,7 @@ class BlockWriter(ScalarWriter):
             f"if (threadIdx.x % {s.size} == 0 && {row} < {rows}) {{",
             *indent(unflatten(ranges, extents, row, kind, names, names_in(first.body)) + [
                 f"for (uint32_t {part} = {row} * {warps} + 1; {part} < ({row} + 1) * {warps}; "
-                f"++{part})", f"    {acc} = {update};", *inner]), "}", "aotc_syncthreads();"])
+                f"++{part})", f"    {acc} = {update};", *inner]), "}"])
 
 
 def flat_count(ranges: Sequence[Range], names: LocalNames,

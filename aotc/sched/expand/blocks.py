@@ -40,13 +40,16 @@ from aotc.sched.expand.expansion import Expansion
 from aotc.sched.expand.nests import bind_ends, fold_in_loops, scalar_fold
 
 
-def shared_nest(nest: Nest, expansion: Expansion, lanes: int, base: int) -> Body:
+def shared_nest(nest: Nest, expansion: Expansion, lanes: int, base: int,
+                followed: bool = True) -> Body:
     """The statements of a Nest whose points threads share; a row whose lanes lie along the reduced
     axis is folded by ``nest.team`` times ``lanes`` threads, any other by ``nest.team``.  base: byte
-    of the block's memory from which on a fold may use it."""
+    of the block's memory from which on a fold may use it; if ``followed`` by others that may, too,
+    those of a team wait behind it."""
+    behind: Body = (Barrier(),) if nest.team > 1 and followed else ()
     if not nest.folds_lanes:
         if nest.team > 1:
-            return _columns_together(nest, expansion, base)
+            return (*_columns_together(nest, expansion, base), *behind)
         point = (*scalar_fold(nest, expansion), Store(nest.puts))
         return (_spread(nest.ranges, "threads", 1, point),)
     size, acc, fold = lanes * nest.team, nest.acc[0], nest.fold_name
@@ -54,7 +57,7 @@ def shared_nest(nest: Nest, expansion: Expansion, lanes: int, base: int) -> Body
         Accumulate(fold, ((accs[0], nest.body),)),),
         lambda ranges, body: (_spread(ranges, "group", size, tuple(body)),))
     row = (*share, Total(acc, fold, acc, threads=size), First(size, (Store(nest.puts),)))
-    return (_spread(nest.ranges, "groups", size, row),)
+    return (_spread(nest.ranges, "groups", size, row), *behind)
 
 
 def _columns_together(nest: Nest, expansion: Expansion, base: int) -> Body:
@@ -80,8 +83,7 @@ def _columns_together(nest: Nest, expansion: Expansion, base: int) -> Body:
                 (*ends, *scalar_fold(share, expansion), Store(places))),
         Barrier(),
         _spread(nest.ranges, "threads", 1, (
-            *_joined(nest, s, parts, expansion), Store(nest.puts))),
-        Barrier())
+            *_joined(nest, s, parts, expansion), Store(nest.puts))))
 
 
 def _joined(nest: Nest, s: Axis, parts: tuple[Load, ...], expansion: Expansion) -> Body:

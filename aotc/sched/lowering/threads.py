@@ -57,7 +57,7 @@ def share_by_threads(kernel: LoweredKernel, target: Target,
     ScheduleError where a stage cannot be written as it says."""
     if kernel.block is None:
         return kernel
-    def shared(s: PlanStage) -> PlanStage:
+    def shared(n: int, s: PlanStage) -> PlanStage:
         if isinstance(s, Nest):
             return replace(s, team=_team(s, kernel, target))
         if not isinstance(s, Contract):
@@ -67,9 +67,9 @@ def share_by_threads(kernel: LoweredKernel, target: Target,
             find_choice(s, key, f"kernel {kernel.about.title}")
         for which in "ab" if row.staging is not None else "":
             ways_left(s, which, row, {x.name for x in kernel.scratch}, lined)
-        return replace(s, again=_used_again(kernel, s))
+        return replace(s, again=_used_again(kernel, n))
 
-    stages = tuple(map(shared, kernel.stages))
+    stages = tuple(shared(n, s) for n, s in enumerate(kernel.stages))
     return replace(kernel, stages=stages, block=replace(kernel.block, staged=max(
         _staged_bytes(s, target, kernel.threads) for s in stages)))
 
@@ -88,10 +88,16 @@ def _team(nest: Nest, kernel: LoweredKernel, target: Target) -> int:
     return 1
 
 
-def _used_again(kernel: LoweredKernel, c: Contract) -> bool:
-    """True if something in a work item may follow a register tile of the Contract, which brings
-    steps of its own."""
-    return len(kernel.stages) > 1 or not _one_tile(c, _ends(kernel))
+def _used_again(kernel: LoweredKernel, number: int) -> bool:
+    """True if the memory of a Contract's steps may be used again with no barrier of its own in
+    between: by its next register tile, or by a later stage of the work item."""
+    c = kernel.stages[number]
+    assert isinstance(c, Contract), c
+    # where a tile has a table of its rows, all wait behind that, which no step before it reads
+    own = c.a.mode == "rows" and bool(c.writing.stages)
+    return not (own or _one_tile(c, _ends(kernel))) or any(
+        isinstance(s, Contract) or (isinstance(s, Nest) and may_team(s))
+        for s in kernel.stages[number + 1:])
 
 
 def _ends(kernel: LoweredKernel) -> Ends:
@@ -190,7 +196,7 @@ def barrier_faults(plan: Plan) -> list[str]:
                     f"kernel {kernel.name}, stage {n} ({stage.row}): {_verb(y)} {y.buffer} where "
                     f"stage {x.stage} {_verb(x)} {x.buffer}, without a barrier between them")
             since = [] if _ends_with_barrier(stage) else since + mine
-            if isinstance(stage, Contract) and not stage.again and _used_again(kernel, stage):
+            if isinstance(stage, Contract) and not stage.again and _used_again(kernel, n):
                 faults.append(f"kernel {kernel.name}, stage {n} ({stage.row}): the memory of its "
                               "steps is used again, without a barrier behind a tile")
             if isinstance(stage, Contract):

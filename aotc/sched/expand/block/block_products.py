@@ -46,7 +46,7 @@ def block_product(expansion: Expansion, at: BlockSteps, elements: Expr) -> Body:
         at, operands, sums, totals, held)
     own = totals if at.part else sums
     tile: Body = (*operands.row_table(), sums, *((totals,) if at.part else ()), *held, steps,
-                  *_teams(at, own), *((Barrier(),) if c.again else ()), _epilogue(at, own))
+                  *_teams(at, own), *_behind(at), _epilogue(at, own))
     order = (at.columns, at.rows_loop)
     if expansion.how(c, "order") == "rows":
         order = (at.rows_loop, at.columns)
@@ -105,6 +105,12 @@ def _joined(at: BlockSteps, sums: Sums, totals: Sums) -> Body:
     ends = compare("eq", simplify(at.step % at.part), at.part - 1)
     last = compare("eq", simplify(at.step + 1), at.steps)
     return (If(Binary("or", ends, last), (JoinSums(totals, sums),)),)
+
+
+def _behind(at: BlockSteps) -> Body:
+    """All wait before the memory of the steps is used again, unless they did so behind the last."""
+    waited = at.stages == 1 and at.teams == 1
+    return (Barrier(),) if at.c.again and not waited else ()
 
 
 def _teams(at: BlockSteps, sums: Sums) -> Body:
