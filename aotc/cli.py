@@ -364,7 +364,7 @@ _WRITTEN: dict[str, dict[str, Any]] = {
     "alias": {"action": _Ranges, "type": alias_of, "metavar": "INPUT=OUTPUT"},
     "variants": {"action": _Ranges, "type": ranges_of, "metavar": "NAME=LO..HI,LO..HI"},
     "arena": {"type": arena_of, "metavar": "LIMIT"},
-    "profile": {"action": "store_true"},
+    "profile": {"action": "store_true"}, "unaligned": {"action": "store_true"},
     "schedule": {"metavar": "S.json"}, "schedule_out": {"metavar": "S.json"},
     "dump": {"metavar": "DIR"},
     "stop_after": {"metavar": "STAGE", "choices": STAGE_NAMES, "help": ", ".join(STAGE_NAMES)},

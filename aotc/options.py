@@ -93,6 +93,8 @@ class Options:
     alias: {"past_key_values.*": "present.*"}: these outputs are these inputs with entries behind
         them, and the caller holds both in one buffer with room for more (the dimension
         "capacity"), which grows in place; "auto": every output that has the form.
+    unaligned: kernels that take tensors of callers at any address, element by element; on GPUs they
+        otherwise ask for multiples of 16 bytes (AOTC_TENSOR_MISALIGNED).
     arena: the most that NAME_arena_size may be, bytes or text such as "64M" ("64M:4": with four
         workers); what does not fit is computed tile by tile in fewer kernels, again where needed.
     """
@@ -159,6 +161,9 @@ class Options:
     alias: Mapping[str, str] | str | None = _decision(
         None, "an input and the output that is it with entries behind it, * for any text: kept in "
         "one buffer with room for more, written in place; auto: all that have the form")
+    unaligned: bool = _decision(
+        False, "kernels for tensors at any address (CUDA; default: of callers' tensors, multiples "
+        "of 16 bytes)")
     arena: Any = _decision(
         None, "the most memory for tensors and scratch: 64M, 800K (for calls with one worker; "
         "64M:4 with four)")

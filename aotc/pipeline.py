@@ -312,6 +312,7 @@ def _bundle(work: Work) -> Work:
 def options_target(options: Options) -> Target:
     """The Target that is compiled for, with the machine of a GPU or a file if one is given."""
     target = get_target(options.target, asked_precision(options))
+    target = replace(target, aligned=target.aligned and not options.unaligned)
     return target if options.machine is None else choose_machine(target, options.machine)
 
 

@@ -44,7 +44,8 @@ typedef enum aotc_status {
     AOTC_NOT_AVAILABLE = 17,
     AOTC_CUDA_ERROR = 18,
     AOTC_SHAPE_MISMATCH = 19,
-    AOTC_ILLEGAL_ACCESS = 20
+    AOTC_ILLEGAL_ACCESS = 20,
+    AOTC_TENSOR_MISALIGNED = 21
 } aotc_status;
 
 typedef enum aotc_dtype {
@@ -175,6 +176,7 @@ static inline const char *aotc_strerror(aotc_status status)
     case AOTC_NOT_AVAILABLE: return "not available in this build";
     case AOTC_SHAPE_MISMATCH: return "the data gives another shape than the model declares";
     case AOTC_ILLEGAL_ACCESS: return "the accelerator refuses an access";
+    case AOTC_TENSOR_MISALIGNED: return "a tensor is not aligned for the kernels that read it";
     case AOTC_CUDA_ERROR: return "CUDA reports an error";
     }
     return "unknown status";

@@ -1,7 +1,8 @@
 """The statements of products that the threads of a block compute together: sums in the registers of
-all threads, steps of both operands in the block's memory, and how they come there.
+all threads, steps of both operands in the block's memory, and how they come there; and of elements
+that one of its threads reads and stores several of at once.
 
-    stmt = Product                                                      with a body
+    stmt = Product | Neighbours                                         with a body
          | BlockArray | Digits                                          names
          | Fetch | Commit | Arrived                                     copies that go on meanwhile
          | Registers | Shares | Hold | Rounded                          by way of registers
@@ -16,10 +17,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 
-from aotc.ir.expr import Axis, Expr, Var, show
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Axis, Expr, Load, Var, show
 from aotc.ir.statements import Barrier, Body, Box, Range, Stmt, text_of
 
 Constants = tuple[tuple[Axis, int], ...]
+ACCESS = 16  # bytes that one access of a thread reads or stores, at most
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,42 @@ class Product(Stmt):
     def lines(self) -> list[str]:
         named = ", ".join(f"{a} = {n}" for a, n in self.constants)
         return [f"product on {self.row}, {named}", *text_of(self.body)]
+
+
+@dataclass(frozen=True)
+class Wide:
+    """What a thread reads and stores of ``width`` neighbours at once: the values of ``reads``, and
+    what goes into the buffers ``writes``, each by accesses of ``access_bytes``, to a multiple of
+    which they are aligned."""
+
+    BUFFERS = ("writes",)
+    width: int
+    reads: tuple[Load, ...]
+    writes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        told = [f"reads {', '.join(dict.fromkeys(x.buffer for x in self.reads))}"] * bool(
+            self.reads) + [f"stores {', '.join(self.writes)}"] * bool(self.writes)
+        return f"{self.width} neighbours a thread, which {' and '.join(told)} at once"
+
+
+@dataclass(frozen=True)
+class Neighbours(Stmt):
+    """``body`` for the values of ``axis`` from ``first`` on, as many as ``wide`` says, by one
+    thread: it reads what that names before, and stores behind."""
+
+    axis: Axis
+    first: Expr
+    wide: Wide
+    body: Body
+
+    def lines(self) -> list[str]:
+        return [f"for {self.axis} from {show(self.first)} on: {self.wide}", *text_of(self.body)]
+
+
+def access_bytes(width: int, dtype: str) -> int:
+    """Bytes of one access of a thread that has so many neighbours of a dtype, the most being 16."""
+    return min(ACCESS, width * DTYPES[dtype].size)
 
 
 @dataclass(frozen=True)
@@ -260,5 +299,6 @@ def needs_order(body: Iterable[Stmt]) -> bool:
     return any(isinstance(s, _IN_ORDER) for s in body)
 
 
-__all__ = ["Arrived", "BlockArray", "BlockTile", "Commit", "Digits", "Fetch", "Hold", "JoinSums",
-           "Owned", "Product", "Registers", "Rounded", "Shares", "Sums", "TeamSums", "needs_order"]
+__all__ = ["ACCESS", "Arrived", "BlockArray", "BlockTile", "Commit", "Digits", "Fetch", "Hold",
+           "JoinSums", "Neighbours", "Owned", "Product", "Registers", "Rounded", "Shares", "Sums",
+           "TeamSums", "Wide", "access_bytes", "needs_order"]

@@ -158,6 +158,9 @@ class StageChoice:
     team: int | None = _text(
         "threads that fold an element together, or warps where lanes lie along the sum, in a "
         "block of threads", (1, 1024), (), FOLDS)
+    neighbours: int | None = _text(
+        "neighbours that one thread of a block computes, or reads of a sum, by accesses of up to "
+        "16 bytes", (1, 16), (), ("loops", *MAPS, *FOLDS))
 
     # ------------------------------------------------------------ sums in slices, steps of a run
     split: Mapping[str, int] = field(default_factory=dict, hash=False, metadata=_notes(

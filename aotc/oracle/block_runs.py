@@ -14,6 +14,7 @@ from aotc.ir.block_statements import (
     Fetch,
     Hold,
     JoinSums,
+    Neighbours,
     Owned,
     Product,
     Registers,
@@ -21,10 +22,12 @@ from aotc.ir.block_statements import (
     Shares,
     Sums,
     TeamSums,
+    access_bytes,
 )
-from aotc.ir.dtypes import BF16, Array, from_bf16, to_bf16
-from aotc.ir.expr import Expr
-from aotc.ir.statements import Barrier, Box, Range
+from aotc.ir.dtypes import BF16, DTYPES, Array, from_bf16, to_bf16
+from aotc.ir.expr import Const, Expr
+from aotc.ir.simplify import simplify
+from aotc.ir.statements import Barrier, Box, For, Range, Store, walk_body
 from aotc.oracle.tile_runs import TileRuns
 
 
@@ -54,6 +57,24 @@ class BlockRuns(TileRuns):
             size = np.maximum(hi - lo, 1)
             self.names[r.axis.name] = lo + (number if r is s.ranges[0] else number % size)
             number = number // size
+
+    def neighbours(self, s: Neighbours) -> None:
+        """All values of the axis, as a loop has them; accesses of several are aligned."""
+        wide, first = s.wide, self.now(s.first)
+        puts = [p for x in walk_body(s.body) if isinstance(x, Store) for p in x.puts]
+        found = [(x.buffer, x.index[0], x.dtype) for x in wide.reads] + [
+            (p.buffer, p.offset, p.value.dtype) for p in puts if p.buffer in wide.writes]
+        before = self.names.get(s.axis.name)
+        self.names[s.axis.name] = first
+        for buffer, offset, dtype in found:
+            step = access_bytes(wide.width, dtype)
+            at = self.full(self.now(offset)) * DTYPES[dtype].size
+            if np.any((at % step != 0) & (True if self.mask is None else self.mask)):
+                raise self.memory.fault(f"{step} bytes of {buffer} are not aligned to as many")
+        if before is not None:
+            self.names[s.axis.name] = before
+        end = simplify(s.first + Const(wide.width))
+        self.body((For(s.axis, s.first, end, s.body),))
 
     # ------------------------------------------------------------ operands
 

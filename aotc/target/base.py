@@ -233,7 +233,8 @@ class Target:
     (cores with memory of their own), or "simt" (threads in blocks).  ``lane_steps``: strides
     between lanes at which a load costs little more than one of neighbours.  ``part_loads``: a load
     may take any run of lanes: a window over lanes stays in vectors at the padding.  ``halves``:
-    instructions convert f16, so that products can read it.  ``vectors``: facts of its vectors."""
+    instructions convert f16, so that products can read it.  ``aligned``: callers give tensors that
+    begin at a multiple of 16 bytes.  ``vectors``: facts of its vectors."""
 
     name: str
     description: str
@@ -251,6 +252,7 @@ class Target:
     lane_steps: tuple[int, ...] = (1,)
     part_loads: bool = False
     halves: bool = False
+    aligned: bool = False
     vectors: VectorFacts = VectorFacts()
     makers: Words = ()
 

@@ -72,6 +72,25 @@ AOTC_DEVICE void aotc_store4(float *to, aotc_f32x4 value)
     *reinterpret_cast<aotc_f32x4 *>(to) = value;
 }
 
+/* N neighbours of T in registers.  They are loaded and stored by accesses of 16 bytes, or of all
+ * their bytes where those are fewer, and lie aligned to as many in shared or global memory. */
+template <class T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) aotc_pack {
+    T of[N];
+};
+
+template <int N, class T>
+AOTC_DEVICE aotc_pack<T, N> aotc_load_pack(const T *from)
+{
+    return *reinterpret_cast<const aotc_pack<T, N> *>(from);
+}
+
+template <class T, int N>
+AOTC_DEVICE void aotc_store_pack(T *to, const aotc_pack<T, N> &value)
+{
+    *reinterpret_cast<aotc_pack<T, N> *>(to) = value;
+}
+
 /* ------------------------------------------------------------------ barriers, warps */
 
 #define aotc_syncthreads() __syncthreads()

@@ -157,6 +157,7 @@ FAULTS = {
         _both(c.open(), "OK") and c.init(variant=1)),
     "SHAPE_MISMATCH": None,  # nothing is declared of data here: tests/exec/test_declared.py
     "CUDA_ERROR": None,  # of bundles for GPUs: tests/cuda
+    "TENSOR_MISALIGNED": None,  # likewise
     "ILLEGAL_ACCESS": None,  # of bundles for accelerators: tests/dsa
 }
 

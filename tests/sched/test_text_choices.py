@@ -157,7 +157,8 @@ EDITS = [(product(40), {"order": "rows"}), (product(40), {"fetch_tiles": 0}),
 
 
 SHARED = [(product(300), {"stages": 2}), (product(300, rows=300), {"order": "rows"}),
-          (rows(), {"team": 1}), (rows(), {"team": 2}),
+          (rows(), {"team": 1}), (rows(), {"team": 2}), (rows(), {"neighbours": 1}),
+          (looked_up(), {"neighbours": 2}),
           (product(300), {"a_fetch": "value"}), (product(300), {"b_fetch": "value", "b_width": 1}),
           (product(304), {"b_width": 1}), (folded(), {"a_width": 1}),
           (product(300), {"a_along": "rows"}),
@@ -379,10 +380,14 @@ def test_choices_of_other_machines_and_teams_that_do_not_fit_are_refused():
             lambda c, choices=choices: c.with_said(choices) if c.said else c)
             for g in schedule.groups))
         assert any(re.search(fault, f) for f in check_schedule(program, wide, GPU))
+    anywhere = replace(GPU, aligned=False)
     for choices in ({"a_width": 4}, {"a_width": 2}, {"b_width": 4, "b_along": "sum"}):
         with pytest.raises(ScheduleError, match="; choose ._fetch copy, ._width 1"
                            if "a_width" in choices else "; choose b_fetch copy, b_width 4"):
-            lower(product(40), with_choices(product(40), choices, GPU), GPU)
+            lower(product(40), with_choices(product(40), choices, anywhere), anywhere)
+    with pytest.raises(ScheduleError, match="neighbours 4; no elements lie side by side at a "
+                                            "multiple of their accesses here: remove neighbours"):
+        lower(rows(), with_choices(rows(), {"neighbours": 4}, anywhere), anywhere)
     for team in (3, 16):
         with pytest.raises(ScheduleError, match=f"team {team}; choose a power of two, at most 8"):
             lower(rows(), with_choices(rows(), {"team": team}, GPU), GPU)

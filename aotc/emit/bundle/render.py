@@ -12,6 +12,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
+from aotc.emit.bundle.alignment import aligned_tensors
 from aotc.emit.bundle.call_tree import round_fields
 from aotc.emit.bundle.describe import (
     Tensor,
@@ -149,7 +150,7 @@ def _context(seen: Plan, parts: Sequence[TargetVariant], info: Mapping[str, Any]
             "about_lines": about_lines(syms, inputs, outputs),
             # one more than the largest rank: C has no arrays of no elements
             "shape_slots": 1 + max((len(t.dims) for t in (*inputs, *outputs)), default=0),
-            "params": parameters(syms, inputs, outputs),
+            "params": parameters(syms, inputs, outputs), "aligned": aligned_tensors(plans),
             "slot_count": max(1, *(len(p.slots) for p in plans)),
             "counts_workers": any(map(counts_workers, plans)),
             "slab_bytes": _slab_bytes(plans), **round_fields(plans),

@@ -11,7 +11,8 @@ from aotc.emit.c.half_lanes import KIND
 from aotc.emit.c.integers import is_index
 from aotc.emit.c.loop_text import BracedLines, indent
 from aotc.emit.c.scalars import LocalNames, Scalars
-from aotc.emit.simt.simt_writer import BlockWriter, flat_count, unflatten
+from aotc.emit.simt.neighbour_writer import NeighbourWriter
+from aotc.emit.simt.simt_writer import flat_count, unflatten
 from aotc.emit.simt.thread_sums import ThreadSums, thread_sums
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.env import Env
@@ -43,7 +44,7 @@ from aotc.target.kernel_rows import ProductRow
 _UNROLL = "AOTC_UNROLL"
 
 
-class ProductWriter(BlockWriter):
+class ProductWriter(NeighbourWriter):
     """CUDA text of all statements of a kernel.  row: the one of a name; template: a file of the
     target's folder.  ``small``: names of numbers of 32 bits in the product at work, ``sums``: what
     each of its threads has."""

@@ -43,7 +43,7 @@ class BlockWriter(ScalarWriter):
         binds = unflatten(s.ranges, extents, at, kind, self.names, names_in(s.body),
                           self.small)
         lines = [f"for ({kind} {at} = {first}; {at} < {total}; {at} += {step}) {{",
-                 *indent(binds + self.body(s.body) if binds else self.inside(s.body)), "}"]
+                 *indent(binds + self.inside(s.body)), "}"]
         return BracedLines(before + lines) if before else lines
 
     def first(self, s: First) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from aotc.ir.block_statements import Wide
 from aotc.ir.expr import Axis, Binary, Const, Expr, Shape, Var, maximum, show
 from aotc.ir.program import Fold
 from aotc.ir.simplify import simplify, upper
@@ -51,7 +52,8 @@ class Nest:
     (threads, where no lanes lie along the fold) that fold a row together, where threads share a
     work item.  ``parts``: the first so many of ``reduce`` run over parts of the sum, each summed by
     itself (0: it runs whole).  ``ends``: those of ``reduce`` that data says, at a point of
-    ``ranges``.  ``writing``: the Schedule's choices."""
+    ``ranges``.  ``wide``: neighbours, of the last range or the lanes of a fold, that one thread of
+    several has.  ``writing``: the Schedule's choices."""
 
     row: str
     ranges: tuple[Range, ...]
@@ -68,6 +70,7 @@ class Nest:
     team: int = 1
     parts: int = 0
     ends: Bindings = ()
+    wide: Wide | None = None
     writing: StageChoice = UNSAID
 
     @property

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from aotc.ir.block_statements import BlockArray
+from aotc.ir.block_statements import BlockArray, Neighbours
 from aotc.ir.contents import substitute_axes
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import (
@@ -17,7 +17,7 @@ from aotc.ir.expr import (
     substitute,
 )
 from aotc.ir.kernel.plan_stages import Nest, points
-from aotc.ir.simplify import simplify
+from aotc.ir.simplify import are_equal, simplify
 from aotc.ir.statements import (
     OWN,
     Accumulate,
@@ -51,11 +51,11 @@ def shared_nest(nest: Nest, expansion: Expansion, lanes: int, base: int,
         if nest.team > 1:
             return (*_columns_together(nest, expansion, base), *behind)
         point = (*scalar_fold(nest, expansion), Store(nest.puts))
-        return (_spread(nest.ranges, "threads", 1, point),)
+        return _spread_wide(nest, nest.ranges, "threads", 1, point, expansion)
     size, acc, fold = lanes * nest.team, nest.acc[0], nest.fold_name
     share = fold_in_loops(nest, nest.acc, expansion, lambda accs: (
         Accumulate(fold, ((accs[0], nest.body),)),),
-        lambda ranges, body: (_spread(ranges, "group", size, tuple(body)),))
+        lambda ranges, body: _spread_wide(nest, ranges, "group", size, tuple(body), expansion))
     row = (*share, Total(acc, fold, acc, threads=size), First(size, (Store(nest.puts),)))
     return (_spread(nest.ranges, "groups", size, row), *behind)
 
@@ -132,6 +132,25 @@ def _number(ranges: tuple[Range, ...]) -> Expr:
     for r in ranges:
         number = number * (points((r,)) or 1) + (r.axis - r.lo)
     return number
+
+
+def _spread_wide(nest: Nest, ranges: tuple[Range, ...], over: str, size: int, body: Body,
+                 expansion: Expansion) -> Body:
+    """``body`` for the points of ``ranges``, of the last of which a thread has as many neighbours
+    as ``nest.wide`` says, and one of what is left behind them."""
+    if nest.wide is None:
+        return (_spread(ranges, over, size, body),)
+    *outer, r = ranges
+    width, length = nest.wide.width, simplify(r.hi - r.lo)
+    count = simplify(length // width)
+    part = Axis(expansion.fresh("part"), simplify((r.axis.extent + (width - 1)) // width))
+    first = simplify(r.lo + part * width)
+    wide = _spread((*outer, Range(part, Const(0), count)), over, size, (
+        Neighbours(r.axis, first, nest.wide, body),))
+    if are_equal(count * width, length):
+        return (wide,)
+    rest = _spread((*outer, Range(r.axis, simplify(r.lo + count * width), r.hi)), over, size, body)
+    return (wide, rest)
 
 
 def _spread(ranges: tuple[Range, ...], over: str, size: int, body: Body) -> Spread:

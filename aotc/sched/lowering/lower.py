@@ -20,6 +20,7 @@ from aotc.sched.lowering.kernel_arrays import with_arrays
 from aotc.sched.lowering.kernel_names import kernel_names
 from aotc.sched.lowering.lower_call import lower_call
 from aotc.sched.lowering.lower_region import Bodies, region_buffers
+from aotc.sched.lowering.neighbours import lined_buffers
 from aotc.sched.lowering.threads import share_by_threads, with_barriers
 from aotc.sched.lowering.transposed_results import with_transposed_results
 from aotc.sched.memory.allocate import slot_sizes
@@ -133,14 +134,10 @@ def written_kernel(program: Program, target: Target, group: Group, found: Staged
                    for s, owner in zip(found.kernel.stages, found.owners, strict=True))
     found = with_transposed_results(replace(found, kernel=replace(
         found.kernel, stages=stages)), group, target)
-    kernel = share_by_threads(found.kernel, target, lined_buffers(program, found.kernel))
+    kernel = share_by_threads(found.kernel, target, lined_buffers(
+        program, found.kernel, target))
     _check_scratch(target, group, kernel, found.end)
     return kernel
-
-
-def lined_buffers(program: Program, kernel: LoweredKernel) -> list[str]:
-    """Buffers that a kernel reads which begin at a multiple of 16 bytes outside its memory."""
-    return [b for b in kernel.reads if program.buffers[b].role in ("temp", "const")]
 
 
 def _check_scratch(target: Target, group: Group, kernel: LoweredKernel, slab: Size) -> None:
@@ -158,4 +155,4 @@ def _check_scratch(target: Target, group: Group, kernel: LoweredKernel, slab: Si
             f"{level.capacity}; choose smaller tiles of {group.anchor} or store a tensor"])
 
 
-__all__ = ["lined_buffers", "lower", "lower_group", "written_kernel"]
+__all__ = ["lower", "lower_group", "written_kernel"]

@@ -7,7 +7,7 @@ do not meet lie in the same place.  ``with_barriers`` decides, ``barrier_faults`
 a Plan.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from aotc.errors import ScheduleError
@@ -20,6 +20,7 @@ from aotc.ir.plan import Place, Plan
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
 from aotc.sched.expand.expansion import find_choice
+from aotc.sched.lowering.neighbours import Lined, check_neighbours, lines_of, wide_of
 from aotc.sched.lowering.operand_ways import (
     WAY_CHOICES,
     check_team,
@@ -50,16 +51,21 @@ class MemoryAccess:
 
 
 def share_by_threads(kernel: LoweredKernel, target: Target,
-                     lined: Collection[str] = ()) -> LoweredKernel:
+                     lined: Lined | None = None) -> LoweredKernel:
     """The kernel of a group whose work items threads share, with what they share written out:
-    ``Nest.team``, ``Contract.again`` and ``staged``.  The same where a work item is one
-    thread's.  lined: buffers that begin at a multiple of 16 bytes outside the work item's memory.
-    ScheduleError where a stage cannot be written as it says."""
+    ``Nest.team`` and ``wide``, ``Contract.again`` and ``staged``.  The same where a work item is
+    one thread's.  lined: buffers that begin at a multiple of 16 bytes outside the work item's
+    memory, with their elements.  ScheduleError where a stage cannot be written as it says."""
     if kernel.block is None:
         return kernel
+    lines = lines_of(kernel, lined := lined or {})
+
     def shared(n: int, s: PlanStage) -> PlanStage:
         if isinstance(s, Nest):
-            return replace(s, team=_team(s, kernel, target))
+            check_neighbours([x for x in kernel.stages if isinstance(x, Nest)
+                              and x.puts[0].buffer == s.puts[0].buffer], lines)
+            width = find_choice(s, "neighbours", f"kernel {kernel.about.title}")
+            return replace(s, team=_team(s, kernel, target), wide=wide_of(s, width, lines))
         if not isinstance(s, Contract):
             return s
         row = target.product_row(s.row)
@@ -180,7 +186,7 @@ def barrier_faults(plan: Plan) -> list[str]:
     behind their tiles, although the memory of their steps is used again, and whose operands cannot
     be fetched as it says."""
     faults, places = [], {p.name: p for p in plan.places}
-    lined = {p.name for p in plan.places if p.storage in ("arena", "weights")}
+    lined = {p.name for p in plan.places if p.storage in ("arena", "weights", "input", "output")}
     for kernel in (k.lowered for k in plan.kernels):
         if kernel.block is None:
             continue

@@ -15,6 +15,7 @@ from aotc.sched.cost.block_cost import (
     pick_cheapest,
     product_step,
 )
+from aotc.sched.lowering.neighbours import Lined, Lines, lines_of, wides
 from aotc.sched.lowering.operand_ways import (
     Way,
     may_team,
@@ -46,6 +47,30 @@ def shared_product(c: Contract, kernel: LoweredKernel, target: Target,
             accesses += min(costs)
         found["stages"] = _stages(row, kernel, target, accesses)
     return found | c.writing.said
+
+
+def shared_nests(nests: Sequence[Nest], kernel: LoweredKernel, target: Target,
+                 lined: Lined) -> dict[str, int]:
+    """All choices of the Nests of one stage of a kernel whose work items threads share.  lined: as
+    of ``shared_product``, with how many elements they have."""
+    found = shared_fold(nests, kernel.threads, target)
+    if not nests:
+        return found
+    lines = lines_of(kernel, lined)
+    width = max(_neighbours(n, lines, kernel.threads, target.lanes * found.get("team", 1))
+                for n in nests)
+    return found | {"neighbours": width}
+
+
+def _neighbours(nest: Nest, lines: Lines, threads: int, team: int) -> int:
+    """Neighbours of a Nest that a thread has: so many that those who share its points (its terms,
+    of a sum along lanes: ``team`` do) are done in the fewest turns, and no more."""
+    folds = nest.fold != "none"
+    count = points(nest.reduce[nest.parts:] if folds else nest.ranges)
+    ways, least = [w.width for w in wides(nest, lines)], team if folds else threads
+    if count is None:
+        return max(ways, default=1)
+    return min((1, *reversed(ways)), key=lambda width: -(-count // (width * least)))
 
 
 def shared_fold(nests: Sequence[Nest], threads: int, target: Target) -> dict[str, int]:
@@ -118,4 +143,4 @@ def _stages(row: ProductRow, kernel: LoweredKernel, target: Target, accesses: fl
                                 for n in ways], target.tuning.slack)
 
 
-__all__ = ["ENDLESS", "shared_fold", "shared_product", "team_cost", "way_cost"]
+__all__ = ["ENDLESS", "shared_fold", "shared_nests", "shared_product", "team_cost", "way_cost"]

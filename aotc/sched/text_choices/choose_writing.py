@@ -5,7 +5,7 @@ What a stage says already is kept; the rest is chosen from its stages and the ta
 delete a choice, or all of them.  Lowering finds the very stages that were asked here.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from aotc.errors import ScheduleError
@@ -20,11 +20,12 @@ from aotc.sched.expand.expand_stages import expansion_of
 from aotc.sched.expand.transposed_stores import with_turned
 from aotc.sched.items.group_context import choose_places
 from aotc.sched.lowering.group_to_stages import Staged, kept_stages, stage_group
-from aotc.sched.lowering.lower import lined_buffers, written_kernel
+from aotc.sched.lowering.lower import written_kernel
+from aotc.sched.lowering.neighbours import Lined, lined_buffers
 from aotc.sched.lowering.transposed_results import may_transpose
 from aotc.sched.model.stages import find_call, group_stages
 from aotc.sched.shape_variants import Part, parts
-from aotc.sched.text_choices.block_writing import shared_fold, shared_product
+from aotc.sched.text_choices.block_writing import shared_nests, shared_product
 from aotc.sched.text_choices.own_writing import own_fold, own_product, usual_order
 from aotc.target.base import Target
 
@@ -104,7 +105,8 @@ def group_writing(program: Program, group: Group, target: Target, found: Staged)
                 chosen |= {} if rows is None else {"transposed_rows": rows}
                 s = with_turned(s, "turned", rows) if rows else s
             stages.append(s)
-        chosen |= _stage_writing(stages, found.kernel, target, lined_buffers(program, found.kernel))
+        chosen |= _stage_writing(stages, found.kernel, target, lined_buffers(
+            program, found.kernel, target))
         if chosen := {k: v for k, v in chosen.items() if k not in said.said}:
             choices[name] = group.choice(name).with_said(chosen)
     return replace(group, choices=choices)
@@ -125,7 +127,7 @@ def _transposed_rows(c: Contract, target: Target, slab: Size) -> int | None:
 
 
 def _stage_writing(stages: list[Contract | Nest], kernel: LoweredKernel, target: Target,
-                   lined: Collection[str]) -> dict[str, int | str]:
+                   lined: Lined) -> dict[str, int | str]:
     """The choices of one stage of a group, which is these stages of its kernel."""
     expansion = expansion_of(kernel, target)
     nests = [s for s in stages if isinstance(s, Nest)]
@@ -133,7 +135,7 @@ def _stage_writing(stages: list[Contract | Nest], kernel: LoweredKernel, target:
     for c in (s for s in stages if isinstance(s, Contract)):  # there is one, if any
         found |= shared_product(c, kernel, target, lined) if kernel.threads else own_product(
             c, len(kernel.stages) == 1, expansion, target.tuning)
-    return found | (shared_fold(nests, kernel.threads, target) if kernel.threads else own_fold(
+    return found | (shared_nests(nests, kernel, target, lined) if kernel.threads else own_fold(
         nests, expansion, target.tuning))
 
 

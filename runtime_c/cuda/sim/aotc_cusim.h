@@ -125,6 +125,45 @@ inline void aotc_store4(float *to, aotc_f32x4 value)
     std::memcpy(to, &value, sizeof value);
 }
 
+template <class T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) aotc_pack {
+    T of[N];
+};
+
+template <int N, class T>
+aotc_pack<T, N> aotc_load_pack(const T *from)
+{
+    cusim::require_global_alignment(from, alignof(aotc_pack<T, N>));
+    aotc_pack<T, N> value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+}
+
+template <int N, class T>
+aotc_pack<typename cusim::shared<T>::Value, N> aotc_load_pack(cusim::shared<T> from)
+{
+    from.require_alignment(alignof(aotc_pack<typename cusim::shared<T>::Value, N>));
+    aotc_pack<typename cusim::shared<T>::Value, N> value;
+    for (int i = 0; i < N; i++)
+        value.of[i] = from[i];
+    return value;
+}
+
+template <class T, int N>
+void aotc_store_pack(T *to, const aotc_pack<T, N> &value)
+{
+    cusim::require_global_alignment(to, alignof(aotc_pack<T, N>));
+    std::memcpy(to, &value, sizeof value);
+}
+
+template <class T, int N>
+void aotc_store_pack(cusim::shared<T> to, const aotc_pack<T, N> &value)
+{
+    to.require_alignment(alignof(aotc_pack<T, N>));
+    for (int i = 0; i < N; i++)
+        to[i] = value.of[i];
+}
+
 /* ------------------------------------------------------------------ barriers, warps */
 
 #define aotc_syncthreads() cusim::block_barrier({"aotc_syncthreads", __FILE__, __LINE__})
