@@ -1,5 +1,5 @@
 """Neighbours that one thread of a block reads and stores at once: by accesses of up to 16 bytes,
-where elements lie side by side at multiples of as many; tensors of callers that do not are refused."""
+where elements lie side by side at multiples of as many; other tensors of callers are refused."""
 
 import re
 import shutil
