@@ -1,4 +1,4 @@
-"""CUDA targets: GPUs of compute capability 8.0 (A100), 8.6, 8.9 and 9.0 (H100, H200).
+"""CUDA targets: GPUs of compute capability 8.0 (A100), 8.6, 8.7, 8.9, 9.0 (H100, H200) and 12.0.
 
 A work item is a thread block, scratch is its shared memory, a vector's lanes are a warp's threads.
 """
@@ -75,8 +75,10 @@ def _target(capability: int, about: str, machine: Machine) -> Target:
 
 SM_80 = _target(80, "compute capability 8.0 (A100)", GPUS["a100"].machine)
 SM_86 = _target(86, "compute capability 8.6 (A10, RTX 30)", GPUS["a10"].machine)
+SM_87 = _target(87, "compute capability 8.7 (Jetson Orin)", GPUS["orin"].machine)
 SM_89 = _target(89, "compute capability 8.9 (L4, L40, RTX 40)", GPUS["rtx4090"].machine)
 SM_90 = _target(90, "compute capability 9.0 (H100, H200)", GPUS["h100"].machine)
+SM_120 = _target(120, "compute capability 12.0 (RTX 50)", GPUS["rtx5090"].machine)
 
 
 def _least(machine: Machine) -> Machine:

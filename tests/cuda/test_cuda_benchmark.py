@@ -74,7 +74,7 @@ def test_without_a_gpu_it_says_what_to_do(monkeypatch, capsys):
 
 
 def test_the_target_is_the_gpus_own_or_the_one_for_any(monkeypatch):
-    for capability, target in (("sm_90", "cuda:sm_90"), ("sm_120", "cuda")):
+    for capability, target in (("sm_90", "cuda:sm_90"), ("sm_100", "cuda")):
         monkeypatch.setattr(cuda, "devices", lambda c=capability: (("a GPU", c),))
         assert cuda.pick_target(simulate=False) == target
 

@@ -40,7 +40,8 @@ def test_figures_that_were_measured():
 
 @pytest.mark.parametrize("target, capabilities", [
     ("cuda", (80, 86, 87, 89, 90, 120)), ("cuda:sm_80", (80, 86, 87, 89)),
-    ("cuda:sm_86", (86, 87, 89)), ("cuda:sm_89", (89,)), ("cuda:sm_90", (90,)), ("c", ())])
+    ("cuda:sm_86", (86, 87, 89)), ("cuda:sm_87", (87, 89)), ("cuda:sm_89", (89,)),
+    ("cuda:sm_90", (90,)), ("cuda:sm_120", (120,)), ("c", ())])
 def test_code_runs_on_later_gpus_of_its_major_version_and_ptx_on_all(target, capabilities):
     assert tuple(n for n in (80, 86, 87, 89, 90, 120)
                  if runs_on(get_target(target), n)) == capabilities
