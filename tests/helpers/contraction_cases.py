@@ -111,6 +111,14 @@ def deep_case(row, target, a, b, stages=None):
     return replace(case, schedule=replace(case.schedule, groups=(group,)))
 
 
+def long_case(row, target):
+    """Rows times weights where tiles and steps are whole and operands lie at multiples of 16 bytes,
+    as in large models."""
+    tile = row.tile
+    size = (1 if row.staging is None else 4 * tile.mr, 4 * tile.nr, 1024)
+    return _matmul(row, target, np.random.default_rng(tile.mr), "rows", "panel", size).fast
+
+
 def _columns_first(row, target, rng, size, tile):
     """Results that lie across the lanes: y[b, j, h, i] of rows (h, i) that lie side by side."""
     *many, rows, columns, depth = size

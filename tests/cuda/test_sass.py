@@ -1,0 +1,151 @@
+"""What nvcc makes of generated kernels: no spills, registers for as many blocks as are planned,
+loops of products that multiply, accesses of 16 bytes.  The limits are what rows reach today, on the
+GPU that needs most: whoever mends a row tightens its own."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from contraction_cases import long_case
+from harness import INFO, Case, merged
+from sass import compile_kernels, parse_sass, why_no_sass
+from source_tree import ROOT
+from te_programs import Maker, ax
+
+from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.write import write_bundle
+from aotc.ir.expr import Cast
+from aotc.sched import lower
+from aotc.sched.text_choices.choose_writing import choose_writing
+from aotc.target import TARGETS
+
+GPUS = {t.name: t for t in TARGETS.values() if t.emitter == "simt" and t.name != "cuda"}
+needs_sass = pytest.mark.skipif(bool(why_no_sass()), reason=why_no_sass())
+
+# Instructions of a product's hot loop for each that multiplies: what is wanted, and the limits of
+# rows that are not there yet.
+WANTED = {"FFMA": 1.2, "HMMA": 5.0, "IMMA": 5.0}
+INSTRUCTIONS = {
+    "contraction_f32_128x128__simt": 1.35, "contraction_f32_64x64__simt": 1.62,
+    "contraction_f32_32x64__simt": 1.63, "contraction_f32_32x64x16__simt": 1.78,
+    "contraction_f32_32x32__simt": 2.2, "contraction_f32_32x32x16__simt": 1.75,
+    "contraction_f32_1x32__simt": 3.5,
+    **{f"contraction_{t}_{tile}__mma": limit for t in ("f16", "bf16")
+       for tile, limit in (("32x32", 17.5), ("64x64", 9.8), ("128x128", 6.7))}}
+# Of a map's loads and stores outside shared memory, the share that is of 16 bytes.
+WIDE = {"f32": 1.0, "f16": 1.0, "bf16": 1.0}
+
+
+def compiled(cases, target, folder):
+    """[(kernel of the Plan, Compiled, blocks of a multiprocessor that its text plans for)] of these
+    cases, each of which is one kernel."""
+    program, schedule = merged(cases, target)
+    schedule = choose_writing(program, schedule, target)
+    plan = lower(program, schedule, target)
+    write_bundle(render_bundle(plan, schedule, INFO), folder)
+    text = "".join(f.read_text() for f in sorted(folder.glob("*_kernels_*.cu")))
+    blocks = {name: int(n) for n, name in re.findall(
+        r"__launch_bounds__\(\d+, (\d+)\)\s+\w*?(k\d{3}_\w*?)_device\(", text)}
+    made = compile_kernels(folder, target.cflags)
+    names = [k.function or k.name for k in plan.kernels]
+    assert set(names) == set(made) == set(blocks)
+    return [(k, made[name], blocks[name]) for k, name in zip(plan.kernels, names)]
+
+
+def multiplier(row):
+    """The instruction that a row's products are made of."""
+    if not row.name.endswith("__mma"):
+        return "FFMA"
+    return "IMMA" if row.a in ("i8", "u8") else "HMMA"
+
+
+def map_of(dtype):
+    """y = x * w + x of tensors [96, 4096] of a dtype, computed in f32."""
+    m, i, j = Maker(), ax("i", 96), ax("j", 4096)
+    for name in "xw":
+        m.input(name, 96, 4096, dtype=dtype)
+    x, w = (Cast("f32", m.ref(n, i, j)) if dtype != "f32" else m.ref(n, i, j) for n in "xw")
+    m.step("y", (i, j), x * w + x if dtype == "f32" else Cast(dtype, x * w + x))
+    return m.done("y")
+
+
+@needs_sass
+@pytest.mark.product
+@pytest.mark.parametrize("name", GPUS)
+def test_loops_of_products_multiply(name, tmp_path):
+    target, wrong = GPUS[name], []
+    rows = [r for r in target.ukernels if r.category == "contraction"]
+    made = compiled([long_case(r, target) for r in rows], target, tmp_path / "b")
+    for row, (kernel, code, blocks) in zip(rows, made):
+        assert kernel.lowered.stages[0].row == row.name
+        opcode = multiplier(row)
+        loop = code.code.hot_loop(opcode)
+        assert loop is not None, f"{row.name}: no loop with {opcode}"
+        length = len(loop.instructions) / loop.count(opcode)
+        limit = INSTRUCTIONS.get(row.name, WANTED[opcode])
+        told = {
+            f"spills {code.spilled} bytes": code.spilled,
+            f"{code.registers} registers: {code.most_threads} threads, not {blocks} blocks of "
+            f"{kernel.threads}": code.most_threads < blocks * kernel.threads,
+            f"{length:.2f} instructions of the hot loop for each {opcode}, not {limit}":
+                length > limit,
+            "reads bytes one by one": loop.count("LDG.U8", "LDG.S8", "LDS.U8", "LDS.S8"),
+            "copies less than 16 bytes": loop.count("LDGSTS") - loop.count("LDGSTS.128")}
+        wrong += [f"{row.name}: {text}" for text, is_so in told.items() if is_so]
+    assert not wrong, "\n".join(wrong)
+
+
+@needs_sass
+@pytest.mark.product
+@pytest.mark.parametrize("name", GPUS)
+def test_maps_read_and_write_16_bytes(name, tmp_path):
+    made = compiled([Case(t, map_of(t)) for t in WIDE], GPUS[name], tmp_path / "b")
+    for dtype, (kernel, code, blocks) in zip(WIDE, made):
+        assert not code.spilled and code.most_threads >= blocks * kernel.threads
+        for opcode in ("LDG", "STG"):
+            wide, all_ = code.code.count(f"{opcode}.128"), code.code.count(opcode)
+            assert all_ and wide / all_ >= WIDE[dtype], f"{dtype}: {wide} of {all_} {opcode}"
+
+
+SASS = """
+		Function : _Z12k000_y_devicePKf
+	.headerflags	@"EF_CUDA_SM90"
+        /*0000*/                   LDC R1, c[0x0][0x28] ;            /* 0x00000a00ff017b82 */
+                                                                     /* 0x000e220000000800 */
+        /*0010*/                   LDG.E.128.CONSTANT R4, desc[UR4][R2.64] ; /* 0x0 */
+        /*0020*/              @!P0 FFMA R0, R4, R5, R0 ;             /* 0x0 */
+        /*0030*/                   FFMA R0, R6, R7, R0 ;             /* 0x0 */
+        /*0040*/              @!UP0 ISETP.GE.AND P0, PT, R0, R7, PT ; /* 0x0 */
+        /*0050*/              @!P0 BRA 0x20 ;                        /* 0x0 */
+        /*0060*/                   FFMA R0, R6, R7, R0 ;             /* 0x0 */
+        /*0070*/               @P1 BRA 0x10 ;                        /* 0x0 */
+        /*0080*/                   STG.E [R2.64], R0 ;               /* 0x0 */
+        /*0090*/                   EXIT ;                            /* 0x0 */
+        /*00a0*/                   BRA 0xa0;                         /* 0x0 */
+"""
+
+
+def test_loops_are_found_in_what_cuobjdump_writes():
+    (code,) = parse_sass(SASS).values()
+    assert len(code.instructions) == 11 and code.count("FFMA") == 3
+    assert (code.count("LDG", "STG"), code.count("LDG.128"), code.count("STG.128")) == (2, 1, 0)
+    inner, outer = code.loops()
+    assert [i.name for i in inner.instructions] == ["FFMA", "FFMA", "ISETP", "BRA"]
+    assert outer.count("FFMA") == 3 and code.hot_loop("FFMA") == inner
+    assert code.hot_loop("LDG") == outer and code.hot_loop("STG") is None
+
+
+@pytest.mark.product
+def test_a_bundle_is_the_same_bytes_in_another_process(tmp_path):
+    code = ("import sys; sys.path[:0] = sys.argv[2:]\n"
+            "import aotc\n"
+            "from cuda_models import mixture\n"
+            "aotc.compile(mixture(), sys.argv[1], target='cuda:sm_80', name='m')\n")
+    found = []
+    for seed in ("1", "2"):
+        subprocess.run([sys.executable, "-c", code, str(tmp_path / seed), str(ROOT),
+                        str(ROOT / "tests" / "helpers"), str(ROOT / "tests" / "cuda")],
+                       check=True, env={"PYTHONHASHSEED": seed}, timeout=300)
+        found.append({f.name: f.read_bytes() for f in (tmp_path / seed).iterdir()})
+    assert found[0] == found[1] and found[0]
