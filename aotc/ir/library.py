@@ -45,7 +45,10 @@ class LibraryKernel:
     expressions that a call brings along, behind the attributes.  grows: its first output is its
     first input with some elements replaced, and may lie where that does (``Program.aliases``).
     rows: so many neighbouring items are one call of the function, fewer at the end; then operands
-    that have items have the same number of them."""
+    that have items have the same number of them.  sliced: threads that share a work item have a
+    slice of its one item, so that it is many work items: behind everything else their function is
+    told its number and how many there are, and writes that part of the first output.
+    hosted: there is a C source of it, else one for threads alone."""
 
     name: str
     inner: tuple[int | None, ...]
@@ -57,6 +60,8 @@ class LibraryKernel:
     numbers: tuple[str, ...] = ()
     grows: bool = False
     rows: int = 1
+    sliced: bool = False
+    hosted: bool = True
 
     def out_dtypes(self, first: str) -> tuple[str, ...]:
         """The dtype of every output where the first input has the dtype ``first``."""
@@ -143,6 +148,21 @@ def _nms(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -> tu
     n = min(len(picked), len(found))
     picked[:n] = np.array(found, np.int64).reshape(-1, 3)[:n]
     return picked, np.array(len(found), np.int64), np.zeros(shapes[2], np.int64)
+
+
+def _suppress(attrs: Attrs, inputs: Sequence[Array],
+              shapes: Sequence[Extents]) -> tuple[Array, ...]:
+    """(picked i64[.., r], open bool[.., n]): what ``_nms`` selects for every row of scores [.., n]
+    from the boxes of its batch, ``owner`` [..], at most r boxes of each row, then -1."""
+    scores, owner, boxes, most, numbers = inputs
+    picked = np.full(shapes[0], -1, np.int64)
+    for row in np.ndindex(scores.shape[:-1]):
+        own = [boxes[owner[row]][None], scores[row][None, None], most, numbers]
+        room = picked.shape[-1]
+        found = _nms(attrs, own, [(room, 3), (), scores.shape[-1:]])
+        count = min(int(found[1]), room)
+        picked[row][:count] = found[0][:count, 2]
+    return picked, np.zeros(shapes[1], bool)
 
 
 def _corners(boxes: Array, centred: int) -> Array:
@@ -262,7 +282,10 @@ LIBRARY = {k.name: k for k in (
                   ((1, 3), (1, 2), (1, 1), (4, 2)), ("threshold", "centred"), _nms,
                   (((0, 3), (1, 3)), ((0, 2), (1, 1)), ((1, 1), (6, 1)))),
     LibraryKernel("scatter", (WHOLE, WHOLE, WHOLE, WHOLE), (("y", ""),), ((0, 0), (1, 0), (2, 0)),
-                  ("join",), _scatter),
+                  ("join",), _scatter, sliced=True),
+    LibraryKernel("suppress", (1, 0, 3, 0, 1, 1, 1), (("picked", "i64"), ("open", "bool")),
+                  ((0, 1), (5, 1)), ("threshold", "centred"), _suppress,
+                  (((0, 1), (2, 2)), ((0, 1), (6, 1))), hosted=False),
     LibraryKernel("append", (WHOLE, WHOLE, WHOLE), (("all", ""),), ((0, 0), (1, 0)), (), _append,
                   numbers=("rows", "start"), grows=True),
     LibraryKernel("ngrams", (1, 2, 1), (("counts", "i64"),), ((0, 1), (2, 1)), ("roots", "gaps"),
@@ -272,6 +295,7 @@ LIBRARY = {k.name: k for k in (
     LibraryKernel("votes", (1, 2, 2, 2, 1), (("sums", ""),), ((0, 1), (2, 2), (4, 1)), ("shift",),
                   _votes, (((3, 1), (4, 1)),), rows=32),
 )}
+HOSTED = tuple(k.name for k in LIBRARY.values() if k.hosted)  # by a C source
 
 
 def faults(program: "Program", call: "LibCall") -> list[str]:

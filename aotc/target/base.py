@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal, overload
 
+from aotc.ir.library import HOSTED
 from aotc.target.kernel_rows import KernelRow, NestRow, ProductRow
 from aotc.target.tuning import Tuning
 
@@ -234,7 +235,8 @@ class Target:
     between lanes at which a load costs little more than one of neighbours.  ``part_loads``: a load
     may take any run of lanes: a window over lanes stays in vectors at the padding.  ``halves``:
     instructions convert f16, so that products can read it.  ``aligned``: callers give tensors that
-    begin at a multiple of 16 bytes.  ``vectors``: facts of its vectors."""
+    begin at a multiple of 16 bytes.  ``vectors``: facts of its vectors.  ``library``: kernels of
+    ``ir/library.py`` that there is a source of for it."""
 
     name: str
     description: str
@@ -255,6 +257,7 @@ class Target:
     aligned: bool = False
     vectors: VectorFacts = VectorFacts()
     makers: Words = ()
+    library: Words = HOSTED
 
     def __post_init__(self) -> None:
         names = [u.name for u in self.ukernels]
@@ -273,11 +276,6 @@ class Target:
     def tuning(self) -> Tuning:
         """What was fitted to the target's machine."""
         return self.machine.tuning
-
-    @property
-    def library(self) -> bool:
-        """True if it has the library kernels, which are C."""
-        return self.emitter != "simt"
 
     @property
     def units(self) -> tuple[ProductRow, ...]:

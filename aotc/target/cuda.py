@@ -16,6 +16,7 @@ _LOAD = 4.0  # multiply-adds of a load from shared memory
 _TENSOR_CORES = 4.0  # products of halves in the time of one in f32: measured on an H100, 111 and 27
 # of a thread with so many sums: the most of the rows' cases by ptxas 13.0 for sm_90
 _REGISTERS = {(8, 8): 168, (8, 4): 128, (4, 8): 128, (4, 4): 112, (2, 4): 96}
+_LIBRARY = ("kept", "scatter", "suppress", "topk")
 _CROSS = Cross(("nvcc",), (), (), ("nvidia-cuda-toolkit",))
 
 
@@ -70,7 +71,7 @@ def _target(capability: int, about: str, machine: Machine) -> Target:
     code = f"arch=compute_{capability},code=sm_{capability}"
     return Target(f"cuda:sm_{capability}", f"CUDA, {about}", _LANES, ("-gencode", code), "cuda",
                   machine, _ROWS, arch=f"sm_{capability}", cross=_CROSS, emitter="simt",
-                  halves=True, aligned=True)
+                  halves=True, aligned=True, library=_LIBRARY)
 
 
 SM_80 = _target(80, "compute capability 8.0 (A100)", GPUS["a100"].machine)
@@ -95,4 +96,4 @@ def _least(machine: Machine) -> Machine:
 CUDA = Target("cuda", "CUDA, any GPU from compute capability 8.0 on", _LANES,
               ("-gencode", "arch=compute_80,code=[sm_80,compute_80]"), "cuda",
               _least(GPUS["a100"].machine), _ROWS, arch="sm_80", cross=_CROSS, emitter="simt",
-              halves=True, aligned=True)
+              halves=True, aligned=True, library=_LIBRARY)

@@ -98,7 +98,7 @@ Limits that the table does not show:
 - Sequences are lists while compiling: their length must be known, of inputs it is
   [said](dimensions.md#sequences-and-optionals). Optionals are there or not, which is known too.
 - TopK, Unique, Compress, NonZero and NonMaxSuppression are library kernels for rows of more than 32
-  elements, on any number of them. CUDA has none: it compares all pairs, at most 16384 elements.
+  elements, on any number of them. On CUDA Unique compares all pairs, at most 16384 elements.
 - If with a condition that is data runs one branch; the branches must give the same shapes. Where
   they do not, or only one compiles, the input that decides can be fixed (`--fix NAME=VALUE`).
 - Loop, Scan and recurrent layers run round by round, any number of them; few rounds are unrolled. A

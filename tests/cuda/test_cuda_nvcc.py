@@ -8,8 +8,10 @@ import subprocess
 import pytest
 from harness import INFO, Case, merged
 from kernel_programs import dense, pool, rows
+from large_operators import large_cases
 from row_cases import CASES
 
+import aotc
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
 from aotc.sched import decide, lower
@@ -72,6 +74,14 @@ def test_every_row_builds_without_warning_or_spill(target, row, tmp_path):
 
 
 @pytest.mark.product
+@pytest.mark.product
+@pytest.mark.parametrize("name", ("Compress", "NonMaxSuppression", "ScatterElements_add",
+                                  "ScatterND", "TopK_300"))
+def test_library_kernels_build_without_warning_or_spill(name, tmp_path):
+    aotc.compile(large_cases()[name].model()[0], tmp_path / "b", target=GPUS[0].name)
+    _no_spills(_make(tmp_path / "b", "static"), 2)
+
+
 def test_weights_linked_in(tmp_path):
     _write(dense(), EARLY, tmp_path / "dense", weights="embed")
     _make(tmp_path / "dense", "all", "build/test_dense")

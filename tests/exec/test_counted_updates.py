@@ -98,7 +98,7 @@ def test_updates_that_data_counts(tmp_path, target):
 def test_updates_that_are_looked_for():
     """The same without library kernels, in the evaluator."""
     model, n = updating(), 9
-    program = to_program(read_graph(model, dims={"n": n}), library=False)
+    program = to_program(read_graph(model, dims={"n": n}), library=())
     theirs = onnxruntime.InferenceSession(model.SerializeToString())
     feeds = feeds_of(np.random.default_rng(), n, 0.5)
     results = evaluate(program, feeds)

@@ -21,7 +21,7 @@ from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.pipeline import run_pipeline
-from aotc.sched import check_schedule
+from aotc.sched import check_schedule, decide, lower
 from aotc.target import get_target
 
 FLAGS = f"{LEVEL} -Wall -Wextra -Wconversion -Wno-sign-conversion -Werror "\
@@ -271,23 +271,19 @@ def test_what_a_schedule_may_not_say_of_a_call():
         assert any(why in f for f in faults), faults
 
 
-def test_targets_without_the_library(tmp_path):
-    """CUDA has no library kernels: short rows are expressions there, long ones refused."""
-    for n, raises in ((60, False), (1 << 16, True)):
-        model = model_of("TopK", {"x": np.zeros((1, n), "f4")},
-                         {"v": (np.float32, (1, n // 2)), "i": (np.int64, (1, n // 2))},
-                         [("k", np.array([n // 2]))])
-        options = Options(model, target="cuda", name="net", stop_after="plan")
-        if raises:
-            with pytest.raises(UnsupportedError, match="ordering 65536 elements"):
-                run_pipeline(options)
-        else:
-            work = run_pipeline(options)
-            assert not any(isinstance(s, LibCall) for s in work.program.steps)
-    with pytest.raises(ScheduleError):
-        work = run_pipeline(Options(_between(), target="c", name="net", stop_after="inline"))
-        from aotc.sched import decide, lower
-        cuda = get_target("cuda")
+def _of_n(n):
+    return model_of("Unique", {"x": np.zeros(n, "f4")}, {"y": (np.float32, (n // 2,))})
+
+
+def test_targets_without_a_library_kernel():
+    """CUDA has none for Unique: short rows are expressions there, long ones refused."""
+    work = run_pipeline(Options(_of_n(60), target="cuda", name="net", stop_after="plan"))
+    assert {s.kernel for s in work.program.steps if isinstance(s, LibCall)} <= {"kept"}
+    with pytest.raises(UnsupportedError, match="ordering 65536 elements"):
+        run_pipeline(Options(_of_n(1 << 16), target="cuda", name="net", stop_after="plan"))
+    work = run_pipeline(Options(_of_n(60), target="c", name="net", stop_after="inline"))
+    cuda = get_target("cuda")
+    with pytest.raises(ScheduleError, match="'unique'; cuda has kept, scatter, suppress, topk"):
         lower(work.program, decide(work.program, cuda), cuda)
 
 

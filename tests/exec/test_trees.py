@@ -13,6 +13,7 @@ from small_models import make_model, together
 import aotc
 from aotc.frontend.ops.ml.forest import Forest, Votes
 from aotc.frontend.ops.ml.packed import packed
+from aotc.ir.library import HOSTED
 from aotc.ir.program import LibCall
 from aotc.options import Options
 from aotc.oracle.interpret import interpret
@@ -65,7 +66,7 @@ def test_any_number_of_rows(target, tmp_path):
     rng = np.random.default_rng(3)
     models = {n: regressor(rng, **asked) for n, asked in CASES.items()}
     model = together([copy.deepcopy(m) for m in models.values()])
-    steps = program_of(model, library=True).steps
+    steps = program_of(model, library=HOSTED).steps
     assert sum(isinstance(s, LibCall) for s in steps) == len(CASES)
     model = aotc.compile(model, tmp_path / "b", target=target, name="net").load(threads=2)
     for rows in SIZES:
@@ -73,7 +74,7 @@ def test_any_number_of_rows(target, tmp_path):
                  for k, asked in enumerate(CASES.values())}
         got = model.run(feeds)
         for k, (name, alone) in enumerate(models.items()):
-            want, = run(program_of(alone, library=False), {"x": feeds[f"q{k}_x"]})
+            want, = run(program_of(alone, library=()), {"x": feeds[f"q{k}_x"]})
             np.testing.assert_allclose(got[f"q{k}_y"], want, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
@@ -97,7 +98,7 @@ def test_twins(name, rows):
     model, x = regressor(rng, rows=rows, **CASES[name]), features(rng, rows, "f4")
     x = x.astype(CASES[name].get("dtype", "f4"))
     work = run_pipeline(Options(model, target="c", name="net", stop_after="schedule"))
-    plain, = run(program_of(model, library=False), {"x": x})
+    plain, = run(program_of(model, library=()), {"x": x})
     for got in (run(work.program, {"x": x})[0],
                 *interpret(work.rewritten, work.schedule, {"x": x}).values()):
         np.testing.assert_allclose(got, plain, rtol=1e-5, atol=1e-5)
@@ -123,7 +124,7 @@ def test_what_no_threshold_says(change):
     x = np.array([[np.nan], [-np.inf], [0], [1], [np.inf]], np.float32)
     model = make_model([node], {"x": (1, [5, 1])}, {"y": (1, [5, 1])})
     model.opset_import.append(helper.make_opsetid(ML, 3))
-    program = program_of(model, library=True)
+    program = program_of(model, library=HOSTED)
     assert not any(isinstance(s, LibCall) for s in program.steps)
     split = np.float32(stump["nodes_values"][0])
     test = {"BRANCH_LEQ": np.less_equal, "BRANCH_LT": np.less,

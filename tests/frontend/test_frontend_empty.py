@@ -16,10 +16,12 @@ from frontend_cases import (
 )
 
 from aotc.errors import ModelError, UnsupportedError
+from aotc.ir.library import HOSTED
+from aotc.target import get_target
 
 F, I = np.float32, np.int64
 node = helper.make_node
-LIBRARY = pytest.mark.parametrize("library", (True, False))
+LIBRARY = pytest.mark.parametrize("library", (HOSTED, get_target("cuda").library, ()))
 
 
 @LIBRARY
@@ -56,7 +58,7 @@ def test_of_no_boxes_none_is_selected(batches, classes, boxes, library):
     same(run(program_of(model, library=library), feeds), [np.zeros((0, 3), I)])
     if not library:
         with pytest.raises(ModelError, match="of no boxes none is selected"):
-            program_of(declared(2)[0], library=False)
+            program_of(declared(2)[0], library=())
 
 
 def test_a_scan_over_no_batch_is_refused():

@@ -10,15 +10,21 @@ from onnx.reference import ReferenceEvaluator
 
 from aotc.errors import FaultError, UnsupportedError
 from aotc.frontend.building import calls
+from aotc.ir.library import HOSTED
+from aotc.target import get_target
 
 I64, F = np.int64, np.float32
 
 
-@pytest.fixture(params=("library", "expressions"))
+HOW = {"library": HOSTED, "threads": get_target("cuda").library, "expressions": ()}
+
+
+@pytest.fixture(params=HOW)
 def how(request, monkeypatch):
-    """By library kernels, however short the rows are; by tensor expressions, however long."""
+    """By library kernels, of C or of blocks of threads, however short the rows are; by tensor
+    expressions, however long."""
     monkeypatch.setattr(calls, "SMALL_ROW", 0)
-    monkeypatch.setattr(frontend_cases, "LIBRARY", request.param == "library")
+    monkeypatch.setattr(frontend_cases, "LIBRARY", HOW[request.param])
 
 
 def declared(op, arrays, outputs, attrs=None, opset=18, consts=()):
@@ -79,7 +85,7 @@ def test_top_k_of_more_than_there_is_and_of_too_many():
         program_of(model)
     model, _ = one_node("TopK", [np.zeros(20000, F), np.array([99])], {}, (1,), 2)
     with pytest.raises(UnsupportedError, match="at most 16384"):
-        program_of(model, library=False)
+        program_of(model, library=())
     program_of(model)
 
 

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from aotc.frontend import load_model, read_graph, to_program
+from aotc.ir.library import HOSTED
 from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 
@@ -72,12 +73,12 @@ class NodeCase:
         return one_node(self.op, self.arrays, self.attrs, self.consts, self.outputs, self.opset)
 
 
-LIBRARY = True
+LIBRARY = HOSTED
 
 
 def program_of(model, dims=None, library=None):
-    """The checked Program of a model; ``library``: for a target that has library kernels (default:
-    as ``LIBRARY`` says)."""
+    """The checked Program of a model; ``library``: for a target that has these library kernels
+    (default: as ``LIBRARY`` says)."""
     library = LIBRARY if library is None else library
     program = to_program(read_graph(load_model(model), dims=dims), library)
     assert check_program(program) == []

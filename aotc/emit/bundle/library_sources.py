@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from aotc.emit.c.arrays import address
 from aotc.emit.c.scalars import LocalNames
 from aotc.emit.text.cexpr import c_index
-from aotc.emit.text.env import KernelEnv
+from aotc.emit.text.env import Env, KernelEnv
 from aotc.installed import runtime_c
 from aotc.ir.dtypes import DTYPES, is_float
 from aotc.ir.kernel.plan_stages import Call
@@ -15,6 +15,7 @@ from aotc.ir.plan import Plan
 from aotc.ir.statements import walk_body
 
 _SHARED = ("aotc_heap.h", "aotc_walk.h")
+_DEVICE_SHARED = ("aotc_order.h", "aotc_block.h")
 
 
 def call_lines(call: Call, env: KernelEnv, names: LocalNames) -> list[str]:
@@ -22,6 +23,23 @@ def call_lines(call: Call, env: KernelEnv, names: LocalNames) -> list[str]:
     pointers = [address(env, at.buffer, at.offset, c_index) for at in call.operands]
     numbers = [c_index(e, 0) for e in call.numbers]
     return [f"{env['prefix']}_{call.kernel}_{call.dtype}({', '.join(pointers + numbers)});"]
+
+
+def device_call_lines(call: Call, env: Env) -> list[str]:
+    """The CUDA statement of a Call stage: of a function that all threads of a block call."""
+    pointers = [address(env, at.buffer, at.offset, c_index) for at in call.operands]
+    return [f"aotc_{call.kernel}({', '.join(pointers + [c_index(e, 0) for e in call.numbers])});"]
+
+
+def device_library(plans: Sequence[Plan]) -> dict[str, str]:
+    """{file: text} of the headers whose functions kernels of CUDA plans call, as they include
+    them."""
+    called = {s.kernel for plan in plans for k in plan.kernels for s in k.lowered.stages
+              if isinstance(s, Call)}
+    folder = runtime_c() / "cuda" / "library"
+    files = {f: (folder / f).read_text() for f in (f"aotc_{k}.h" for k in sorted(called))}
+    shared = [f for f in _DEVICE_SHARED if any(f'"{f}"' in text for text in files.values())]
+    return {f: (folder / f).read_text() for f in shared} | files
 
 
 def library_files(plans: Sequence[Plan], name: str, banner: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import jinja2
 
+from aotc.emit.bundle.library_sources import device_library
 from aotc.emit.c.arrays import declaration
 from aotc.emit.c.loop_text import indent, signature
 from aotc.emit.c.scalars import LocalNames, rule_call
@@ -57,13 +58,16 @@ def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = ()) -> d
     functions = shared_functions(plans)
     files: dict[str, str] = {}
     chunk: list[str] = []
+    library = device_library(plans)
+    files |= library
     bf16 = BF16 in {n.dtype for p in plans for k in p.kernels for n in nodes(k.body)}
     for number, shared in enumerate(functions):
         chunk.append(_function(shared, target, name, env, rules))
         if sum(map(len, chunk)) > FILE_BYTES or number + 1 == len(functions):
+            number_of = len(files) + 1 - len(library)
             head = env.get_template("kernels.cu.j2").render(
-                name=name, target=target.name, bf16=bf16)
-            files[f"{name}_kernels_{len(files) + 1}.cu"] = wrap_lines(head + "\n".join(chunk))
+                name=name, target=target.name, bf16=bf16, library=library)
+            files[f"{name}_kernels_{number_of}.cu"] = wrap_lines(head + "\n".join(chunk))
             chunk = []
     return files
 

@@ -6,6 +6,7 @@ written together.
 
 from collections.abc import Collection, Sequence
 
+from aotc.emit.bundle.library_sources import device_call_lines
 from aotc.emit.c.loop_text import BracedLines, indent
 from aotc.emit.c.scalar_writer import ScalarWriter
 from aotc.emit.c.scalars import LocalNames, Scalars
@@ -14,7 +15,7 @@ from aotc.emit.text.env import Env
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Binary, Const, Var, maximum
-from aotc.ir.kernel.plan_stages import points
+from aotc.ir.kernel.plan_stages import Call, points
 from aotc.ir.program import FOLD_STEP
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Barrier, First, Range, Spread, Start, Stmt, Total
@@ -54,6 +55,9 @@ class BlockWriter(ScalarWriter):
 
     def total(self, s: Total) -> list[str]:
         return [f"{s.var.name} = aotc_warp_{s.fold}({s.var.name});"]
+
+    def call(self, s: Call) -> list[str]:
+        return device_call_lines(s, self.env)
 
     def barrier(self, s: Barrier) -> list[str]:
         return ["aotc_syncthreads();"]

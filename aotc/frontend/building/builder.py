@@ -47,7 +47,7 @@ from aotc.ir.expr import (
     int_of,
     walk,
 )
-from aotc.ir.library import LIBRARY
+from aotc.ir.library import HOSTED, LIBRARY
 from aotc.ir.program import Buffer, Compute, Fold, LibCall, Step, make_const, static_shape
 from aotc.ir.simplify import simplify
 
@@ -58,10 +58,11 @@ LAZY_FLOATS = 16  # float shape values (scales, sizes): only small ones stay exp
 
 
 class Builder(Rules):
-    """Program under construction.  ``trial``: only shapes and limits are wanted; ``library``: the
-    target has library kernels."""
+    """Program under construction.  ``trial``: only shapes and limits are wanted; ``library``:
+    the library kernels that the target has."""
 
-    def __init__(self, graph: Graph, trial: bool = False, library: bool = True) -> None:
+    def __init__(self, graph: Graph, trial: bool = False,
+                 library: abc.Collection[str] = HOSTED) -> None:
         super().__init__(graph, trial)
         self._library = library
         self.names, self.affine = Names(), Affine()
@@ -204,11 +205,10 @@ class Builder(Rules):
             raise self.bad(f"axis {value} is out of range for rank {rank}")
         return value % rank
 
-    @property
-    def library(self) -> bool:
-        """True if the node may call library kernels; on a few known elements none is needed."""
+    def may_call(self, kernel: str) -> bool:
+        """True if the node may call a library kernel; on a few known elements none is needed."""
         vals = [self.env[i] for i in self.node.inputs if i]
-        return self._library and not (vals and all(
+        return kernel in self._library and not (vals and all(
             isinstance(v, Val) and v.size is not None and v.size <= SMALL
             and not self.known.is_data(v) for v in vals))
 

@@ -13,10 +13,10 @@ from aotc.ir.program import static_shape
 SMALL_ROW = 32  # elements: up to here every pair is compared, in kernels that fuse with others
 
 
-def calls_library(b: Builder, extent: Expr) -> bool:
+def calls_library(b: Builder, kernel: str, extent: Expr) -> bool:
     """True if rows of ``extent`` elements are given to a library kernel."""
     n = static_shape((extent,))
-    return b.library and (n is None or n[0] > SMALL_ROW)
+    return b.may_call(kernel) and (n is None or n[0] > SMALL_ROW)
 
 
 def top_k(b: Builder, x: Val, axis: int, k: Expr, largest: bool) -> Val:
@@ -67,21 +67,40 @@ def find_unique(b: Builder, rows: Val, count: Count, ordered: int) -> tuple[Val,
 def suppress_boxes(b: Builder, boxes: Val, scores: Val, most: Val | None, limit: Val | None,
                    least: Val | None, count: Count) -> Val:
     """The selected boxes [count.extent, 3]; most, limit, least: Vals of one element or None."""
-    def number(v: Val | None, other: float, dtype: str) -> Expr:
-        return const(other, dtype) if v is None else cast(dtype, b.at(v, (Const(0),) * v.rank))
-    dtype = boxes.dtype
-    given = [v for v in (limit, least) if v is not None] or [b.scalar_val(0, dtype)]
-    numbers = b.map((Const(2),), lambda i: Where(
-        compare("eq", i[0], Const(0)), number(limit, 0, dtype), number(least, 0, dtype)), given,
-        "numbers")
-    bound = b.map((), lambda i: number(most, 0, INDEX),
-                  [b.scalar_val(0, INDEX) if most is None else most], "most")
+    bound, numbers = _bounds(b, boxes.dtype, most, limit, least)
     picked, total, _ = b.call(
         "nms", (boxes, scores, bound, numbers), ((count.extent, Const(3)), (), (boxes.shape[1],)),
         threshold=int(least is not None), centred=int(bool(b.node.attr("center_point_box", 0))))
     expect_count(b, total, count)
     return b.map((count.extent, Const(3)), lambda i: zero_behind(b, count, i[0], b.at(picked, i)),
                  [picked])
+
+
+def suppress_in_classes(b: Builder, boxes: Val, scores: Val, most: Val | None, limit: Val | None,
+                        least: Val | None, rounds: Expr) -> Val:
+    """The selected boxes of every class, at most ``rounds`` of them, then -1: i64[batch, class,
+    rounds]; most, limit, least: as for ``suppress_boxes``."""
+    lead = scores.shape[:2]
+    owner = b.map(lead, lambda i: i[0], [], "owner")
+    picked, _ = b.call(
+        "suppress", (scores, owner, boxes, *_bounds(b, boxes.dtype, most, limit, least)),
+        ((*lead, rounds), scores.shape), threshold=int(least is not None),
+        centred=int(bool(b.node.attr("center_point_box", 0))))
+    return picked
+
+
+def _bounds(b: Builder, dtype: str, most: Val | None, limit: Val | None,
+            least: Val | None) -> tuple[Val, Val]:
+    """(most i64[], numbers [2]): how many boxes, and the overlap and score that bound them."""
+    def number(v: Val | None, other: float, dtype: str) -> Expr:
+        return const(other, dtype) if v is None else cast(dtype, b.at(v, (Const(0),) * v.rank))
+    given = [v for v in (limit, least) if v is not None] or [b.scalar_val(0, dtype)]
+    numbers = b.map((Const(2),), lambda i: Where(
+        compare("eq", i[0], Const(0)), number(limit, 0, dtype), number(least, 0, dtype)), given,
+        "numbers")
+    bound = b.map((), lambda i: number(most, 0, INDEX),
+                  [b.scalar_val(0, INDEX) if most is None else most], "most")
+    return bound, numbers
 
 
 def scatter_rows(b: Builder, x: Val, places: Val, updates: Val, join: str, tag: str = "") -> Val:

@@ -2,7 +2,7 @@
 
 import math
 from collections import abc
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import reduce
 
@@ -35,6 +35,7 @@ from aotc.frontend.shape_inputs import enter_settled
 from aotc.ir.bundle import Part
 from aotc.ir.dtypes import CHARS, DTYPES, TEXT
 from aotc.ir.expr import Binary, Const, Expr, compare
+from aotc.ir.library import HOSTED
 from aotc.ir.program import Buffer, Check, Program, update
 from aotc.ir.simplify import lower, proves, simplify, upper
 from aotc.passes.regions import all_steps
@@ -42,8 +43,9 @@ from aotc.passes.regions import all_steps
 EARLY = 8  # a trial build may end in this part of the nodes
 
 
-def to_program(graph: Graph, library: bool = True, built: Builder | None = None) -> Program:
-    """The Program of a Graph.  ``library``: the target has library kernels (``ir/library.py``);
+def to_program(graph: Graph, library: Collection[str] = HOSTED,
+               built: Builder | None = None) -> Program:
+    """The Program of a Graph.  ``library``: kernels of ``ir/library.py`` that the target has;
     without, all is tensor expressions.  ``built``: a trial build of the same Graph, which is used
     up where it is what another build would be.
 
@@ -51,8 +53,8 @@ def to_program(graph: Graph, library: bool = True, built: Builder | None = None)
     node that is refused, ModelError for the first that contradicts the model.
     """
     folded = fold_batch_norm(graph)
-    b = built if built and folded is graph and library and not built.partial else build(
-        folded, library=library)
+    b = built if built and folded is graph and not (
+        built.partial or {*library} ^ {*HOSTED}) else build(folded, library=library)
     graph = folded
     outputs = _bind_outputs(graph, b) + _bind_counts(graph, b)
     _check_sizes(b)
@@ -82,7 +84,7 @@ def _texts(b: Builder) -> tuple[str, ...]:
     return tuple(b.texts) if any(v.stored == TEXT for v in b.buffers.values()) else ()
 
 
-def build(graph: Graph, trial: bool = False, library: bool = True,
+def build(graph: Graph, trial: bool = False, library: Collection[str] = HOSTED,
           enough: Callable[[Builder], bool] | None = None, strict: bool = False) -> Builder:
     """A Builder that has run over every node; ``env`` holds the Val of every tensor.  ``enough``:
     asked in the first nodes of a trial build where there is a new limit; it ends there if so.

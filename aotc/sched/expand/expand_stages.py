@@ -97,6 +97,8 @@ def _section(stage: Stage, expansion: Expansion, kernel: LoweredKernel, target: 
     if isinstance(stage, Nest):
         return Section(_title(stage, "columns"), shared_nest(
             stage, expansion, target.lanes, base, followed=stage is not kernel.stages[-1]))
+    if isinstance(stage, Call):
+        return Section(stage.row, (stage,))
     assert isinstance(stage, Contract), stage  # its target has no rows of other kinds
     plain = with_single_values(stage, (*stage.outer, *stage.m, *stage.taps))
     block = BlockSteps(plain, target.product_row(stage.row), kernel.threads, base)

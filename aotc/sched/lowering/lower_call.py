@@ -1,9 +1,9 @@
 """Lowering of library calls: a kernel whose work items are the call's independent items, or as
-many of them as the library kernel takes at a time."""
+many of them as the library kernel takes at a time, or slices of one."""
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import volume
-from aotc.ir.expr import Axis, Const, Load, Shape, minimum
+from aotc.ir.expr import Axis, Const, Expr, Load, Shape, maximum, minimum
 from aotc.ir.kernel.plan_kernels import About, Block, LoweredKernel, WorkEstimate
 from aotc.ir.kernel.plan_stages import Call, Nest
 from aotc.ir.library import LIBRARY, item
@@ -21,12 +21,11 @@ def lower_call(program: Program, schedule: Schedule, target: Target, group: Grou
     """The kernel of a group that is the LibCall ``call``, a work item of which is one call of the C
     function.  Every tensor it touches is row-major."""
     row = LIBRARY.get(call.kernel)
-    if row is not None and row.grows and not target.library:
+    if row is not None and row.grows and target.machine.threads:
         return _by_threads(program, schedule, target, group, call, name)
-    if row is None or not target.library:
-        known = ", ".join(LIBRARY) if target.library else "none"
+    if row is None or call.kernel not in target.library:
         raise ScheduleError([f"group {group.name}: library kernel {call.kernel!r}; {target.name} "
-                             f"has {known}"])
+                             f"has {', '.join(target.library) or 'none'}"])
     names = call.inputs + call.outs
     shapes = [item(program.shape(b), inner) for b, inner in zip(names, row.inner)]
     operands = tuple(Box(b, simplify(TILE * row.rows * volume(one) if many else Const(0)))
@@ -36,12 +35,23 @@ def lower_call(program: Program, schedule: Schedule, target: Target, group: Grou
     numbers: Shape = (simplify(here),) if row.rows > 1 else ()
     numbers += row.extents([program.shape(b) for b in names])
     numbers += tuple(Const(v) for _, v in call.attrs) + tuple(map(simplify, call.numbers))
+    count, block = simplify((items + (row.rows - 1)) // row.rows), None
+    if target.machine.threads:
+        block = Block(group.threads)
+        if row.sliced:
+            count = _slices(target, volume(program.shape(call.outs[0])), group.threads)
+            numbers += (TILE, count)
     stage = Call(call.kernel, program.dtype(names[0]), operands, numbers)
     reads = tuple(dict.fromkeys(call.inputs))
-    count = simplify((items + (row.rows - 1)) // row.rows)
     work = WorkEstimate(bytes=group_bytes(program, schedule, (), reads, call.outs))
     return LoweredKernel(name, _about(program, call), count, (), (), (stage,), reads, call.outs,
-                         work)
+                         work, block=block)
+
+
+def _slices(target: Target, elements: Expr, threads: int) -> Expr:
+    """Work items that share an item of so many elements: one for every worker, as long as each of
+    its threads has one."""
+    return simplify(maximum(minimum(Const(target.machine.workers), elements // threads), Const(1)))
 
 
 def _by_threads(program: Program, schedule: Schedule, target: Target, group: Group, call: LibCall,

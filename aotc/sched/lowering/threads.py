@@ -14,7 +14,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Binary, Expr, Load, substitute, walk
 from aotc.ir.kernel.plan_kernels import LoweredKernel, Scratch
-from aotc.ir.kernel.plan_stages import Contract, Nest, points
+from aotc.ir.kernel.plan_stages import Call, Contract, Nest, points
 from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.plan import Place, Plan
 from aotc.ir.simplify import simplify, upper
@@ -224,6 +224,8 @@ def _accesses(kernel: LoweredKernel, places: Mapping[str, Place],
               number: int) -> list[MemoryAccess]:
     """Every Access of one stage of a kernel, each kind once."""
     stage = kernel.stages[number]
+    if isinstance(stage, Call):  # alone in its kernel, and its function has barriers of its own
+        return []
     assert isinstance(stage, (Nest, Contract)), stage  # threads have no others
     scratch = {s.name: s for s in kernel.scratch}
     loops = stage.ranges if isinstance(stage, Nest) else (*stage.outer, *stage.m, stage.n)

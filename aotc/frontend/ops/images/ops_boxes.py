@@ -1,5 +1,6 @@
-"""Non-maximum suppression: round by round the best box that is left, for all batches and classes
-at once; the boxes that overlap it too much are struck out."""
+"""Non-maximum suppression: by library kernels, of everything or of each class; of known elements
+round by round the best box that is left, for all batches and classes at once, and the boxes that
+overlap it too much are struck out."""
 
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.tensors.ops_control import stack
 from aotc.frontend.ops.tensors.ops_select import kept_places
+from aotc.frontend.ops.tensors.ops_shape import product
 from aotc.frontend.ops.tensors.reshape import source_index
 from aotc.frontend.ranges import most_of
 from aotc.ir.dtypes import INDEX
@@ -30,6 +32,9 @@ from aotc.ir.expr import (
     minimum,
 )
 from aotc.ir.program import Fold, static_shape
+from aotc.ir.simplify import simplify
+
+Given = tuple[Val | None, Val | None, Val | None]  # most boxes of a class, overlap, score
 
 
 def _area(box: Sequence[Expr]) -> Expr:
@@ -60,7 +65,7 @@ def _overlap(one: Sequence[Expr], two: Sequence[Expr], dtype: str) -> Expr:
 @op("NonMaxSuppression", since=10)
 def non_max_suppression(node: Node, b: Builder) -> Result:
     """The boxes that are declared to be selected; another number of them is a fault.  Where no
-    number is declared, room for all that may be.  Without library kernels: in as many rounds."""
+    number is declared, room for all that may be."""
     boxes, scores = b.input(0), b.input(1)
     b.need(boxes, "f")
     b.same_dtype(boxes, scores)
@@ -74,14 +79,41 @@ def non_max_suppression(node: Node, b: Builder) -> Result:
     if given[2] is None and b.met.folds:  # boxes that are none have this score
         given = *given[:2], b.scalar_val(float("-inf"), scores.dtype)
     count = room(b, [(0, 0)], _most(b, scores, given[0])) or Count(b.declared(rank=2)[0])
-    if b.library:
+    if b.may_call("nms"):
         return calls.suppress_boxes(b, boxes, scores, *given, count)
+    if Const(0) in scores.shape:
+        b.require("eq", count.extent, 0, "of no boxes none is selected")
+        return b.const(np.zeros((0, 3), np.int64))
+    table = _by_calls(b, boxes, scores, given, count) if b.may_call("suppress") else _by_rounds(
+        b, boxes, scores, given, count)
+    flat = (product(table.shape),)
+
+    def at(i: Expr) -> Index:
+        return tuple(source_index(table.shape, flat)((i,)))
+    flags = b.map(flat, lambda i: compare("ge", b.at(table, at(i[0])), Const(0)), [table], "flags")
+    place = kept_places(b, flags, count, "kept")
+
+    def row(i: Index) -> Expr:
+        to = at(place(i[0]))
+        return zero_behind(b, count, i[0], Where(compare("eq", i[1], Const(0)), to[0], Where(
+            compare("eq", i[1], Const(1)), to[1], b.at(table, to))))
+    return b.map((count.extent, Const(3)), row, [table])
+
+
+def _by_calls(b: Builder, boxes: Val, scores: Val, given: Given, count: Count) -> Val:
+    """The boxes selected of every class, in order, then -1: i64[batch, class, rounds]."""
+    each = b.scalar(given[0])
+    rounds = minimum(count.extent + 1, scores.shape[2])
+    if each is not None:
+        rounds = minimum(rounds, Const(max(1, int(each))))
+    return calls.suppress_in_classes(b, boxes, scores, *given, simplify(rounds))
+
+
+def _by_rounds(b: Builder, boxes: Val, scores: Val, given: Given, count: Count) -> Val:
+    """The same by expressions, of known extents."""
     dims = static_shape(scores.shape)
     if dims is None:
         raise b.unsupported("symbolic batches, classes or boxes", "pin the dimensions")
-    if 0 in dims:
-        b.require("eq", count.extent, 0, "of no boxes none is selected")
-        return b.const(np.zeros((0, 3), np.int64))
     each = b.scalar(given[0])  # of a class, no later round counts
     rounds = min(b.fixed(count.extent) + 1, dims[2], dims[2] if each is None else max(1, int(each)))
     if rounds > MOST_UNROLLED:
@@ -97,20 +129,9 @@ def non_max_suppression(node: Node, b: Builder) -> Result:
         best = _best(b, scores, alive, r)
         chosen.append(best)
         alive = _left(b, boxes, alive, best, limit, r)
-    table = stack(b, chosen, 2)  # [batch, class, round]
-
-    def flag(index: Index) -> Expr:
-        i = source_index(table.shape, flat)(index)
-        return Binary("and", compare("ge", b.at(table, i), Const(0)), compare("lt", i[2], most))
-    flat = (Const(dims[0] * dims[1] * rounds),)
-    flags = b.map(flat, flag, [table], "flags")
-    place = kept_places(b, flags, count, "kept")
-
-    def row(i: Index) -> Expr:
-        at = source_index(table.shape, flat)((place(i[0]),))
-        return zero_behind(b, count, i[0], Where(compare("eq", i[1], Const(0)), at[0], Where(
-            compare("eq", i[1], Const(1)), at[1], b.at(table, tuple(at)))))
-    return b.map((count.extent, Const(3)), row, [table])
+    table = stack(b, chosen, 2)
+    return b.map(table.shape, lambda i: Where(compare("lt", i[2], most), b.at(table, i), Const(-1)),
+                 [table], "table")
 
 
 def _most(b: Builder, scores: Val, most: Val | None) -> Expr:

@@ -58,7 +58,7 @@ def tf_idf(node: Node, b: Builder) -> Result:
     rows = [b.const(r, f"{node.label}_row{k}") for k, r in enumerate(pool.rows())]
     if mode == "IDF" and len(rows) > 1:
         raise b.unsupported("mode IDF where n-grams share an output", "give each its own")
-    counts = _walked(b, x, pool) if b.library else _compared(b, x, pool)
+    counts = _walked(b, x, pool) if b.may_call("ngrams") else _compared(b, x, pool)
     scale = b.const(pool.weights, f"{node.label}_weights")
 
     def of_gram(lead: Index, at: Expr) -> Expr:

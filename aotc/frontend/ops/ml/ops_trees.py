@@ -185,8 +185,8 @@ def _summed(b: Builder, x: Val, forest: Forest, fold: str) -> Val:
     min, max): by a library kernel where there is one for it."""
     _bounded(b, forest)
     features = static_shape(x.shape[1:])
-    pack = (packed(forest, features[0]) if b.library and fold == "sum" and features and features[0]
-            else None)
+    walks = b.may_call("trees") and b.may_call("votes") and fold == "sum"
+    pack = packed(forest, features[0]) if walks and features and features[0] else None
     if pack is None:
         return _sums(b, x, _walk(b, x, forest), fold)
     targets = forest.votes.targets

@@ -1,6 +1,6 @@
 """Scatter: tensors with updates at places that are data.  A library kernel puts in row after row;
-targets without those look, for every output element, for the updates that hit it: slow where there
-are many.  Where several hit, they are joined in order, or the last one counts."""
+of known elements every output element looks for the updates that hit it: slow where there are
+many.  Where several hit, they are joined in order, or the last one counts."""
 
 from collections.abc import Callable, Sequence
 
@@ -112,7 +112,7 @@ def scatter_elements(node: Node, b: Builder) -> Result:
         b.require("eq", one, two, "updates must have the shape of the indices")
         if k != axis:
             b.require("le", one, x.shape[k], "updates must fit beside the axis")
-    if b.library:
+    if b.may_call("scatter"):
         return _put_in(b, x, indices.shape, lambda at: at[:axis] + (_place(
             b, x, axis, b.index_at(indices, at), _there(b, at)),) + at[axis + 1:], updates)
     # the other axes of an update are those of the element it hits
@@ -199,7 +199,7 @@ def scatter_nd(node: Node, b: Builder) -> Result:
     def place(at: Index, k: int) -> Expr:
         return _place(b, x, k, b.index_at(indices, at[:lead] + (Const(k),)), _there(b, at[:lead]))
 
-    if b.library:
+    if b.may_call("scatter"):
         return _put_in(b, x, indices.shape[:-1],
                        lambda at: [place(at, k) for k in range(width)], updates)
     raxes = b.axes(indices.shape[:-1], prefix="r") or (Axis("r0", Const(1)),)

@@ -96,7 +96,7 @@ def _top_k(b: Builder, k: Expr) -> tuple[Val, Val]:
     axis, largest = b.axis(b.node.attr("axis", -1), x.rank), bool(b.node.attr("largest", 1))
     n = x.shape[axis]
     b.require("le", k, n, "TopK takes no more elements than there are")
-    if calls.calls_library(b, n):
+    if calls.calls_library(b, "topk", n):
         return _values(b, x, calls.top_k(b, x, axis, k, largest), axis)
     few = static_shape((k,))
     extent = static_shape((n,))
@@ -176,7 +176,7 @@ def kept_places(b: Builder, flags: Val, count: Count, tag: str) -> At:
     """Indices [count.extent] of the elements where the bool Val ``flags`` [n] holds; another
     number of them is a fault."""
     n = flags.shape[0]
-    if calls.calls_library(b, n):
+    if calls.calls_library(b, "kept", n):
         return calls.find_places(b, flags, count)
     _bounded(b, n)
     i, j, r = Axis("i", n), Axis("j", n), Axis("r", count.extent)
@@ -250,7 +250,7 @@ def unique(node: Node, b: Builder) -> Result:
     count = Count(n) if few is not None and few[0] <= 1 else room(
         b, [(0, axis or 0), (1, 0), (3, 0)], n) or Count(
             _unique_count(b, axis))
-    if calls.calls_library(b, n):
+    if calls.calls_library(b, "unique", n):
         place, rank, counts, total = calls.find_unique(b, rows, count, node.attr("sorted", 1))
     else:
         place, rank, counts, total = _unique_by_counting(b, rows, count, node.attr("sorted", 1))
