@@ -20,7 +20,7 @@ from aotc.sched.dynamic.given import with_variants
 from aotc.sched.model.typical_calls import observed_calls, read_samples
 from aotc.sched.precision.budget import Narrowed, choose_within
 from aotc.sched.precision.levels import LEVELS, Levels
-from aotc.sched.rows.useful_targets import reads_halves
+from aotc.sched.rows.useful_targets import reads_halves, stores_halves
 from aotc.sched.shape_variants import combine_ranges
 from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target.base import Target
@@ -83,11 +83,11 @@ def with_float_weights(program: Program, o: Options) -> Program:
 
 
 def with_half_weights(program: Program, target: Target) -> Program:
-    """The Program of a model in f16 with weights that stay so: all that products read where they
-    take f16, where it has to be converted those of few rows."""
-    rows = None if reads_halves(target) else MOST_ROWS
+    """The Program of a model in f16 or bf16 with weights that stay so: all that products read where
+    they take them, where f16 has to be converted those of few rows."""
+    rows = None if reads_halves(target, program.halves) else MOST_ROWS
     return apply_in_bodies(lambda p: keep_halves(p, rows), program) if (
-        program.halves and target.halves) else program
+        stores_halves(target, program.halves)) else program
 
 
 def decide_for_target(program: Program, target: Target, o: Options, dims: Sequence[DimRange],

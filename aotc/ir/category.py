@@ -14,6 +14,7 @@ from functools import lru_cache
 from aotc.ir.dtypes import BF16, DTYPES, is_int
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Where, axes_of, walk
 from aotc.ir.numbers.grouped import grouped_weights, integer_row
+from aotc.ir.numbers.narrow import stored_half
 from aotc.ir.program import Fold
 from aotc.ir.simplify import upper
 
@@ -137,10 +138,9 @@ def factor_pairs(axes: Axes, raxes: Axes, fold: str | Fold, body: Expr) -> tuple
 
 
 def _stored(e: Expr) -> Expr:
-    """The f16 element behind its conversion, which products do themselves."""
-    if isinstance(e, Cast) and isinstance(e.x, Load) and e.x.dtype == "f16":
-        return e.x
-    return e
+    """The element of 16 bits behind its conversion, which products do themselves."""
+    half = stored_half(e)
+    return half if isinstance(half, Load) else e
 
 
 def _core(e: Expr) -> Expr:

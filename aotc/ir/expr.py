@@ -27,7 +27,8 @@ UNARY = ("neg", "abs", "sqrt", "exp", "log", "erf", "tanh", "sin", "cos", "tan",
          "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "floor", "ceil", "round", "sign",
          "not", "isnan", "isinf", "bits", "float")
 AS_BITS = {"f64": "u64", "f32": "u32", "f16": "u16"}  # bits(x): the bits of a float as an integer
-AS_FLOAT = {u: f for f, u in AS_BITS.items()}  # float(x): the float that has these bits
+# float(x): the float that has these bits, of bf16 in its upper half
+AS_FLOAT = {u: f for f, u in AS_BITS.items()} | {"bf16": "f32"}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%",
           "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
           "and": "&", "or": "|", "xor": "^"}

@@ -308,7 +308,7 @@ class Alias:
 class Program:
     """``inputs`` and ``outputs`` name buffers in the model's order; ``consts`` maps a const
     buffer to its numpy array; ``syms`` are the symbolic extents in order of first appearance;
-    ``rewrites``: those of a Schedule that have been applied; ``halves``: weights are stored as f16;
+    ``rewrites``: those of a Schedule that have been applied; ``halves``: of weights, f16 or bf16;
     ``texts``: what strings are places in; ``lists``: the outputs' tensors, where one is a list;
     ``aliases``: outputs that lie where inputs do."""
 
@@ -321,7 +321,7 @@ class Program:
     syms: tuple[Sym, ...] = ()
     checks: tuple[Check, ...] = ()
     rewrites: tuple[Rewrite, ...] = ()
-    halves: bool = False
+    halves: str = ""
     texts: tuple[str, ...] = ()
     lists: tuple[Part, ...] = ()
     aliases: "tuple[Alias, ...]" = ()

@@ -174,6 +174,8 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
 
 def _unary(scope: EvalScope, e: Unary, guard: Guard) -> Array:
     x = scope.value(e.x, guard)
+    if e.op == "float" and e.x.dtype == BF16:
+        return from_bf16(x).astype(scope.dtype(e.dtype))
     if e.op in ("bits", "float"):
         seen = np.ascontiguousarray(x.astype(DTYPES[e.x.dtype].numpy)).view(DTYPES[e.dtype].numpy)
         return seen.reshape(x.shape).astype(scope.dtype(e.dtype))

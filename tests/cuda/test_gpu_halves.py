@@ -1,7 +1,10 @@
-"""Models in f16 on GPUs: stored so between kernels and in weights, multiplied on tensor cores."""
+"""Models in f16 and bf16 on GPUs: stored so between kernels and in weights, multiplied on tensor
+cores."""
 
 import warnings
+from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -11,13 +14,15 @@ from half_models import halved
 from small_models import conv_stack, fire_stack, u_net
 
 import aotc
-from aotc.ir.dtypes import HALF
-from aotc.ir.kernel.plan_stages import Contract, points
+from aotc.ir.dtypes import BF16, HALF
+from aotc.ir.expr import Binary
+from aotc.ir.kernel.plan_stages import Contract, Nest, points
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.shares import share_of_range
 from aotc.passes.rewrites import apply_schedule_rewrites
 from aotc.pipeline import run_pipeline
+from aotc.sched import check_schedule
 from aotc.target import get_target
 from aotc.tools.peers import open_reference
 
@@ -34,11 +39,42 @@ def until(stage, model):
                                     stop_after=stage))
 
 
-def on_simt(plan):
-    """Products of more than ``FEW`` rows that tensor cores do not compute."""
-    return [f"{k.name}: {s.row}" for k in plan.kernels for s in k.lowered.stages
+def on_simt(plan, dtype=HALF):
+    """Products of more than ``FEW`` rows that tensor cores do not compute, and sums of products
+    that have no row of products."""
+    stages = [(k.name, s) for k in plan.kernels for s in k.lowered.stages]
+    return [f"{name}: {s.row}" for name, s in stages
             if isinstance(s, Contract) and (points(s.m) or FEW + 1) > FEW
-            and TARGET.product_row(s.row).a != HALF]
+            and TARGET.product_row(s.row).a != dtype] + [
+        f"{name}: {s.row}" for name, s in stages if isinstance(s, Nest) and s.fold == "sum"
+        and isinstance(s.body, Binary) and s.body.op == "mul"
+        and (points(s.ranges) or 0) > 1 << 12 and (points(s.reduce) or 0) > 32]
+
+
+@needs_cxx
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_in_bf16_is_stored_and_multiplied_so(name, tmp_path):
+    """The same, near to what the model in f32 gives."""
+    whole = MODELS[name]()
+    model = halved(whole, BF16)
+    work = until("schedule", model)
+    bundle = aotc.compile(model, tmp_path / "b", target=TARGET.name, name="net")
+    plan = until("plan", model).plan
+    assert not on_simt(plan, BF16)
+    kinds = [p.dtype for p in plan.places if p.storage == "arena"]
+    assert kinds.count(BF16) > kinds.count("f32")
+    weights = {p.dtype for p in plan.places if p.storage == "weights" and len(p.shape) > 1}
+    assert BF16 in weights <= {BF16, "u16"}  # bits are what windows read
+    shape = [d.dim_value for d in whole.graph.input[0].type.tensor_type.shape.dim]
+    x = np.random.default_rng().standard_normal(shape).astype(ml_dtypes.bfloat16)
+    rounded = apply_schedule_rewrites(work.program, work.schedule)
+    want = evaluate(rounded, {"x": x.view(np.uint16)})["y"].view(ml_dtypes.bfloat16)
+    got = bundle.load(simulate=True).run({"x": x})["y"]
+    assert got.dtype == ml_dtypes.bfloat16
+    assert share_of_range(got.astype("f8"), want.astype("f8")) < 1.2e-2
+    onnx.save(whole, tmp_path / "net.onnx")
+    other = open_reference(tmp_path / "net.onnx")[1]({"x": x.astype(np.float32)})["y"]
+    assert share_of_range(got.astype("f8"), other.astype("f8")) < 8e-2
 
 
 @needs_cxx
@@ -64,8 +100,21 @@ def test_a_model_in_halves_is_stored_and_multiplied_so(name, tmp_path):
     assert share_of_range(got, other) < 2e-2
 
 
+def test_targets_without_products_of_bf16_store_none():
+    """Neither by themselves nor where a Schedule says so."""
+    model = halved(attention(40), BF16)
+    work = run_pipeline(Options(source=model, target="x86-64-v3", name="net", stop_after="plan"))
+    assert BF16 not in {p.dtype for p in work.plan.places}
+    stored = next(r for r in until("schedule", model).schedule.rewrites if r[0] == "store")
+    wrong = replace(work.schedule, rewrites=(*work.schedule.rewrites, stored))
+    found = check_schedule(work.program, wrong, get_target("x86-64-v3"))
+    assert found[0] == (f"rewrites: store {stored[1]}: x86-64-v3 has no products that read bf16 as "
+                        "it is stored; take the rewrite out")
+
+
 @pytest.mark.zoo
 @pytest.mark.parametrize("name", ["bert_tiny", "mobilenet_v2", "resnet18", "squeezenet1_1",
                                   "swin_tiny"])
-def test_no_product_of_a_zoo_model_in_halves_is_left_on_simt(zoo_model, name):
-    assert not on_simt(until("plan", halved(onnx.load(zoo_model(name)))).plan)
+@pytest.mark.parametrize("dtype", [HALF, BF16])
+def test_no_product_of_a_zoo_model_in_halves_is_left_on_simt(zoo_model, name, dtype):
+    assert not on_simt(until("plan", halved(onnx.load(zoo_model(name)), dtype)).plan, dtype)

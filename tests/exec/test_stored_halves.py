@@ -125,14 +125,17 @@ def test_faults_name_the_choices():
     program = _until("inline", steep(), "x86-64-v3").program
     assert candidates(program) == ("h_wide", "m_wide", "r_wide", "y_wide", "o_wide", "s_wide")
     for name, how, message in (
-            ("h_wide", {"dtype": "bf16", "copies": []}, 'parameters are {"dtype": one of f16}'),
+            ("h_wide", {"dtype": "f32", "copies": []},
+             'parameters are {"dtype": one of f16, bf16}'),
+            ("h_wide", {"dtype": "bf16", "copies": []},
+             "dtype 'bf16'; the model declares it f16"),
             ("h_wide", {"dtype": "f16"}, "copies is a list of lists"),
             ("r_wide", {"dtype": "f16", "copies": [["m"]]}, "'m' does not read it, .* from y_wide"),
             ("r_wide", {"dtype": "f16", "copies": [["y_wide"], ["y_wide"]]}, "two copies"),
             ("x", {"dtype": "f16", "copies": []}, "choose from h_wide, ")):
         assert re.search(message, faults_of(program, name, how)[0])
     wrong = Schedule("x86-64-v3", (), rewrites=(store_rewrite("m_2", []),))
-    with pytest.raises(ScheduleError, match="declares f16; choose from h_wide"):
+    with pytest.raises(ScheduleError, match="declares f16 or bf16; choose from h_wide"):
         _until("schedule", steep(), "x86-64-v3", schedule=wrong)
 
 

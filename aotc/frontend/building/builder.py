@@ -88,7 +88,7 @@ class Builder(Rules):
         # f16 Val -> the f32 Val that it was rounded from; -> the same numbers as f32
         self.wide: dict[Val, Val] = {}
         self.exact: dict[Val, Val] = {}
-        self.halves = False
+        self.halves = ""
         # stored types of the inputs of the node being built, by their number
         self.kinds: dict[int, str] = {}
         self.texts = dict(graph.texts)  # of the model's strings -> their places

@@ -65,7 +65,7 @@ def _widened(b: Builder, v: Val, node: Node) -> Val:
 
 def _converted(b: Builder, v: Val, node: Node) -> Val:
     if v.array is not None:
-        b.halves = True
+        b.halves = _HALF
         return b.const(v.array.astype(np.float32), v.name)
     fn = v.fn
     if fn is not None:

@@ -24,7 +24,7 @@ from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Sequence, Val, Value
 from aotc.frontend.graph import Body, Node
 from aotc.frontend.read.read_types import stored_name
-from aotc.ir.dtypes import CHARS, INDEX, STORED, TEXT, Array
+from aotc.ir.dtypes import BF16, CHARS, INDEX, STORED, TEXT, Array
 from aotc.ir.expr import Binary, Const, Expr, Unary, Where, compare, maximum, minimum
 
 if TYPE_CHECKING:
@@ -221,7 +221,17 @@ def widen_stored(b: "Builder", v: Val, node: Node) -> Val:
         b.exact[v] = Val(v.shape, decode_bits(b, v.stored, Const(0, v.dtype)).dtype, name=v.name,
                          fn=lambda i: decode_bits(b, v.stored, fn(i))) if fn is not None else b.map(
             v.shape, lambda i: decode_bits(b, v.stored, b.at(v, i)), [v], tag)
+        if v.stored == BF16:
+            _declare_bf16(b, b.exact[v], v.array is not None)
     return b.exact[v]
+
+
+def _declare_bf16(b: "Builder", wide: Val, constant: bool) -> None:
+    """Say of numbers that were read as bf16 that they are; constant: they are weights."""
+    if constant:
+        b.halves = b.halves or BF16
+    elif wide.buffer in b.buffers:
+        b.buffers[wide.buffer] = replace(b.buffers[wide.buffer], declared=BF16)
 
 
 def convert_to_stored(b: "Builder", v: Val, stored: str, out: int = 0, saturate: bool = True,
@@ -259,6 +269,7 @@ def call(node: Node, b: "Builder", build: Callable[[Node], Result]) -> Result:
             raise b.unsupported(f"a sub-graph that is given {kinds[min(kinds)]}",
                                 "convert it to float around the sub-graph")
         return _tagged(build(node), outs, lambda v, k, s: v if v.stored else replace(v, stored=s))
+    first = len(b.steps)
     numbers = [k for k in kinds if node.op != "CastLike" or k == 0]
     names = {node.inputs[k]: f"{node.inputs[k]} as numbers" for k in numbers}
     for name, other in names.items():
@@ -267,10 +278,13 @@ def call(node: Node, b: "Builder", build: Callable[[Node], Result]) -> Result:
     b.unrounded = frozenset(outs)
     result = build(replace(node, inputs=tuple(names.get(i, i) for i in node.inputs)))
     b.unrounded = frozenset()
+    own = {o for s in b.steps[first:] for o in s.outs}
 
     def rounded(v: Val, k: int, stored: str) -> Val:
         if v.stored:
             return v
+        if stored == BF16 and v.dtype == WIDE and v.buffer in own:
+            b.buffers[v.buffer] = replace(b.buffers[v.buffer], declared=BF16)
         made = convert_to_stored(b, v, stored, k)
         b.wide[made] = v
         return made

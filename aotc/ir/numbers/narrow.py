@@ -1,11 +1,25 @@
 """Which expressions of other types than f32 have a form over f32-wide lanes."""
 
-from aotc.ir.dtypes import HALVES
-from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Sym, Var, Where
+from aotc.ir.dtypes import BF16, HALVES
+from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Sym, Unary, Var, Where
 
 SHORT = ("u8", "i8", "u16", "i16")  # what lanes load and store, and convert floats to
 FLOAT_LANES = ("f32", *HALVES)  # what sums of floats in lanes are stored as
 _RING = ("add", "sub", "mul")
+
+
+def widen_half(e: Expr) -> Expr:
+    """The f32 that an f16 or bf16 is.  A bf16 is told by its bits: products of two that are
+    converted are those of the CPU's instructions (``category.BF16_PRODUCT``), which lie in
+    pairs."""
+    return Unary("float", e) if e.dtype == BF16 else Cast("f32", e)
+
+
+def stored_half(e: Expr) -> Expr | None:
+    """The f16 or bf16 of which an expression is ``widen_half``; None of others."""
+    if isinstance(e, Unary):
+        return e.x if e.op == "float" and e.x.dtype == BF16 else None
+    return e.x if isinstance(e, Cast) and e.dtype == "f32" and e.x.dtype == "f16" else None
 
 
 def is_lane_int(e: Expr) -> bool:
@@ -42,4 +56,5 @@ def is_lane_value(e: Expr) -> bool:
     return is_lane_int(e)
 
 
-__all__ = ["FLOAT_LANES", "SHORT", "is_lane_half", "is_lane_int", "is_lane_value"]
+__all__ = ["FLOAT_LANES", "SHORT", "is_lane_half", "is_lane_int", "is_lane_value",
+           "stored_half", "widen_half"]

@@ -1,5 +1,5 @@
-"""Weights that stay f16, Program -> Program: those of all products, or of such with so few rows
-that reading them is what takes the time.  Columns are converted where they are multiplied."""
+"""Weights that stay f16 or bf16, Program -> Program: those of all products, or of such with so few
+rows that reading them is what takes the time.  Columns are converted where they are multiplied."""
 
 from dataclasses import replace
 from math import prod
@@ -7,8 +7,9 @@ from math import prod
 import numpy as np
 
 from aotc.ir.category import factor_pairs
-from aotc.ir.dtypes import HALF, holds
-from aotc.ir.expr import Axis, Cast, Const, Load, loads, substitute
+from aotc.ir.dtypes import BF16, holds, to_bf16
+from aotc.ir.expr import Axis, Const, Load, loads, substitute
+from aotc.ir.numbers.narrow import widen_half
 from aotc.ir.program import Compute, Program, Step, update
 from aotc.ir.simplify import upper
 
@@ -17,18 +18,20 @@ LEAST_BYTES = 1 << 20  # of weights in f32: fewer are in a core's cache after th
 
 
 def keep_halves(program: Program, rows: int | None = MOST_ROWS) -> Program:
-    """Program in which constants of f32 that f16 holds exactly are f16, where a product of at most
-    so many ``rows`` (None: any) is all that reads them.  For models that store them so
-    (``program.halves``)."""
+    """Program in which constants of f32 that the dtype ``program.halves`` of the model's weights
+    holds exactly are of that, where a product of at most so many ``rows`` (None: any) is all that
+    reads them."""
+    half = program.halves
     buffers, consts = dict(program.buffers), dict(program.consts)
     steps: list[Step] = []
     for step in program.steps:
         load = _weights(program, step, rows) if isinstance(step, Compute) else None
         if isinstance(step, Compute) and load is not None:
-            stored = Load(load.buffer, load.index, "f16")
-            step = replace(step, body=substitute(step.body, {load: Cast("f32", stored)}))
-            buffers[load.buffer] = replace(buffers[load.buffer], dtype="f16")
-            consts[load.buffer] = consts[load.buffer].astype(np.float16)
+            stored = Load(load.buffer, load.index, half)
+            step = replace(step, body=substitute(step.body, {load: widen_half(stored)}))
+            buffers[load.buffer] = replace(buffers[load.buffer], dtype=half)
+            consts[load.buffer] = to_bf16(consts[load.buffer]) if half == BF16 else consts[
+                load.buffer].astype(np.float16)
         steps.append(step)
     return update(program, steps=tuple(steps), buffers=buffers, consts=consts)
 
@@ -49,7 +52,7 @@ def _weights(program: Program, step: Compute, most: int | None) -> Load | None:
                 isinstance(i, (Axis, Const)) for i in load.index) and (
                 program.consumers[load.buffer] == (step,)) and len(
                 [n for n in loads(step.body) if n.buffer == load.buffer]) == 1 and (
-                holds(HALF, array)):
+                holds(program.halves, array)):
             return load
     return None
 

@@ -1,4 +1,4 @@
-"""Rewrites ``store``: which of the tensors that a model declares f16 are stored so.
+"""Rewrites ``store``: which of the tensors that a model declares f16 or bf16 are stored so.
 
 Asked when the groups are known: what stays inside a kernel stays f32, in registers or near them.
 Of tensors that go from kernel to kernel, half the bytes are written, kept and read.  Who reads an
@@ -6,7 +6,7 @@ element once converts what it loads; in a kernel whose products or windows read 
 again, a stage converts what a work item reads of the tensor (but threads that share a work item:
 each converts what it loads).  A tensor stays f32 where the kernels
 that make and read it are predicted to take longer together, by more than ``Tuning.slack``; where
-the target has no instruction that converts, all do.
+the target has no instruction that converts, or of bf16 no products that read it, all do.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,6 +21,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import stages_of_forms
 from aotc.sched.judge.judge import Judge
 from aotc.sched.model.stages import inherit
+from aotc.sched.rows.useful_targets import stores_halves
 from aotc.target.base import Target
 
 ONCE = ("map", "move", "reduction")  # categories that read no element again and again
@@ -32,13 +33,14 @@ def choose_stored(program: Program, target: Target, groups: Sequence[Group],
     ``program`` has; groups: its own."""
     owner = {c: g.name for g in groups for c in g.computes}
     machine = target.machine
-    touched = _stored(program, target, groups, owner) if target.halves and (
+    touched = _stored(program, target, groups, owner) if (
         machine.threads or not machine.managed) else {}
     if not touched:
         return (), tuple(groups)
     before = _seconds(Judge(program, target, groups), groups)
     while touched:
-        halves = tuple(store_rewrite(b, _copies(program, target, b, owner)) for b in touched)
+        halves = tuple(store_rewrite(b, _copies(program, target, b, owner),
+                                     program.buffers[b].declared) for b in touched)
         made = apply_rewrites(program, (*rewrites, *halves))
         inherit(made, program, target)
         found = _regrouped(program, made, groups, owner, target.machine.homes[0].name)
@@ -54,12 +56,13 @@ def choose_stored(program: Program, target: Target, groups: Sequence[Group],
 
 def _stored(program: Program, target: Target, groups: Sequence[Group],
             owner: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """{tensor that may be stored as f16: names of the groups that make and read it}, but those with
-    stages of Winograd forms, and what its own kernel reads again and again."""
+    """{tensor that may be stored as it is declared: names of the groups that make and read it}, but
+    those with stages of Winograd forms, and what its own kernel reads again and again."""
     forms = {owner[stage] for stage in stages_of_forms(program)}
     outputs = {b for g in groups for b in g.outputs}
     found = {}
-    for b in candidates(program):
+    for b in (b for b in candidates(program)
+              if stores_halves(target, program.buffers[b].declared)):
         readers = program.consumers[b]
         names = dict.fromkeys(owner[s.outs[0]] for s in (program.producer[b], *readers))
         copies = _copies(program, target, b, owner)

@@ -10,7 +10,11 @@ from aotc.ir.simplify import upper
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.accelerator.kernels import store_faults
 from aotc.sched.check.check_group import check_group
-from aotc.sched.check.precision_faults import grouping_faults, precision_faults
+from aotc.sched.check.precision_faults import (
+    grouping_faults,
+    precision_faults,
+    stored_faults,
+)
 from aotc.sched.memory.allocate import find_in_place, lives
 from aotc.sched.model.size import reach
 from aotc.sched.model.stored_sizes import part_bytes
@@ -35,7 +39,8 @@ def check_schedule(program: Program, schedule: Schedule, target: Target) -> list
                 for f in check_schedule(p.program, p.schedule, target)]
     try:
         program = apply_rewrites(program, schedule.rewrites)
-        faults = precision_faults(schedule) + grouping_faults(schedule)
+        faults = precision_faults(schedule) + grouping_faults(schedule) + stored_faults(
+            schedule, target)
     except ScheduleError as err:
         faults = [*err.faults]  # the rest is read as if there were none
     faults += check_kernels(program, schedule, target)

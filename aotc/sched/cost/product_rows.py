@@ -7,8 +7,9 @@ rounds nothing of them.
 from collections.abc import Collection, Sequence
 
 from aotc.ir.category import Factors
-from aotc.ir.dtypes import Array, holds
-from aotc.ir.expr import Cast, Const, Expr, Load, Where
+from aotc.ir.dtypes import BF16, Array, holds
+from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Unary, Where
+from aotc.ir.numbers.narrow import stored_half
 from aotc.ir.program import Compute, Program
 from aotc.sched.cost.row_cost import row_waste
 from aotc.target.base import Target
@@ -48,11 +49,20 @@ def is_held(program: Program, e: Expr, dtype: str) -> bool:
         return True
     if isinstance(e, Cast):
         return e.x.dtype == dtype
+    if isinstance(e, Unary):
+        return dtype == BF16 and (stored_half(e) is not None or _is_upper_half(e))
     if isinstance(e, Where):
         return is_held(program, e.a, dtype) and is_held(program, e.b, dtype)
     if isinstance(e, Const):
         return bool(e.value == 0)
     return isinstance(e, Load) and e.dtype == "f32" and _is_held_buffer(program, e.buffer, dtype)
+
+
+def _is_upper_half(e: Unary) -> bool:
+    """True for the float whose upper half are the bits of a u16, as a model's bf16 is read."""
+    shifted = e.x if e.op == "float" else None
+    return isinstance(shifted, Binary) and shifted.op == "shl" and shifted.b == Const(
+        16, "u32") and isinstance(shifted.a, Cast) and shifted.a.x.dtype == "u16"
 
 
 def _is_held_buffer(program: Program, buffer: str, dtype: str) -> bool:

@@ -39,9 +39,15 @@ def reads_groups(target: Target) -> bool:
     return any(u.a == "f32" and u.grouped is not None for u in target.rows("dot"))
 
 
-def reads_halves(target: Target) -> bool:
-    """True if a target has rows for products of f16 as they are stored."""
-    return any(u.a == HALF for u in target.rows("contraction"))
+def reads_halves(target: Target, dtype: str) -> bool:
+    """True if a target has rows for products of f16, or bf16, as they are stored."""
+    return any(u.a == dtype for u in target.rows("contraction"))
+
+
+def stores_halves(target: Target, dtype: str) -> bool:
+    """True if a target stores numbers that a model declares f16, or bf16, as that: f16 with an
+    instruction that converts, bf16 with rows of products that read it."""
+    return target.halves if dtype == HALF else reads_halves(target, dtype)
 
 
 def multiplies_bytes(target: Target) -> bool:
@@ -67,4 +73,5 @@ def _kinds(row: KernelRow) -> tuple[str | Dtypes, ...]:
         row.category,)
 
 
-__all__ = ["multiplies", "multiplies_bytes", "pick_targets", "reads_groups", "reads_halves"]
+__all__ = ["multiplies", "multiplies_bytes", "pick_targets", "reads_groups", "reads_halves",
+           "stores_halves"]
