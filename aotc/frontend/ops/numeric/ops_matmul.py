@@ -7,12 +7,14 @@ from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import const
 from aotc.frontend.building.values import Index, Result, Val
-from aotc.frontend.einsum import parse
+from aotc.frontend.einsum import order_products, parse
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.ops_conv import add_bias
 from aotc.ir.dtypes import is_float
 from aotc.ir.expr import Axis, Const, Expr, Shape
 from aotc.ir.simplify import are_equal
+
+ASSUMED = 64  # of an extent that is not known, to compare orders of products
 
 
 @op("MatMul")
@@ -80,21 +82,29 @@ def gemm(node: Node, b: Builder) -> Result:
 
 @op("Einsum", since=12)
 def einsum(node: Node, b: Builder) -> Result:
-    """Product of all operands, summed over the labels that the result lacks."""
+    """Product of all operands, summed over the labels that the result lacks; of several, two by
+    two where that is less work."""
     vals = b.inputs()
     b.same_dtype(*vals)
     try:
-        terms, result = parse(node.attr("equation", ""), [v.rank for v in vals])
+        given, result = parse(node.attr("equation", ""), [v.rank for v in vals])
     except ValueError as err:
         raise b.bad(str(err)) from err
     found: dict[str, list[Expr]] = {}
-    for v, labels in zip(vals, terms):
+    for v, labels in zip(vals, given):
         for label, d in zip(labels, v.shape):
             found.setdefault(label, []).append(d)
     extents = {label: b.joins.extent(dims) for label, dims in found.items()}
     axes = {label: Axis(f"i{k}", d) for k, (label, d) in enumerate(extents.items())}
-    elements = [b.load(v, [b.joins.at(d, extents[c], axes[c]) for c, d in zip(labels, v.shape)])
-                for v, labels in zip(vals, terms)]
-    body = reduce(operator.mul, elements)
-    out = tuple(axes[c] for c in result)
-    return b.compute(out, body, tuple(a for c, a in axes.items() if c not in result), "sum")
+    sizes = {c: d.value if isinstance(d, Const) else ASSUMED for c, d in extents.items()}
+    made = list(zip(vals, map(tuple, given)))
+    steps = order_products([t for _, t in made], tuple(result), sizes)
+    for number, (which, kept) in enumerate(steps, 1):
+        body = reduce(operator.mul, (b.load(v, [
+            b.joins.at(d, extents[c], axes[c]) for c, d in zip(own, v.shape)])
+            for v, own in (made[k] for k in which)))
+        over = {c for k in which for c in made[k][1]} - {*kept}
+        raxes = tuple(a for c, a in axes.items() if c in over)
+        tag = "" if number == len(steps) else "product"
+        made.append((b.compute(tuple(axes[c] for c in kept), body, raxes, "sum", tag), kept))
+    return made[-1][0]
