@@ -259,7 +259,8 @@ NUMBERS = {
     "sched/lowering/partial_sums.py": dict.fromkeys(
         ("TERMS", "STEPS", "BLOCK_STEPS", "MOST_PARTS"), NUMERICS),
     "sched/lowering/neighbours.py": {"NARROW": "of any machine: half of the widest access"},
-    "sched/lowering/operand_ways.py": {"WIDE": "of the rows that fetch"},
+    "sched/lowering/operand_ways.py": {"WIDE": "of the rows that fetch",
+                                       "LEAST": "of the rows that fetch"},
     "sched/lowering/threads.py": {"_ANYWHERE": BOUND},
     "sched/memory/allocate.py": {"ATTEMPTS": BOUND},
     "sched/limit/arena.py": {"LARGE": POLICY, "_UNITS": FORMAT},
@@ -290,6 +291,7 @@ NUMBERS = {
     "emit/c/kernels.py": {"FILE_BYTES": FORMAT},
     "emit/c/register_tile.py": dict.fromkeys(("COUNTED", "SIDE", "STEP_BYTES", "LINE"), FORMAT),
     "emit/c/scalars.py": dict.fromkeys(("CONDITION", "LEVEL", "_SIGN"), FORMAT),
+    "emit/simt/product_writer.py": {"_MOST": FORMAT},
     "emit/simt/simt_kernels.py": {"FILE_BYTES": FORMAT,
                                   "_SHARED_DEFAULT": "of the language that is written"},
     "emit/simt/simt_writer.py": {"WARP": "of the language that is written"},

@@ -5,7 +5,7 @@ that one of its threads reads and stores several of at once.
     stmt = Product | Neighbours                                         with a body
          | BlockArray | Digits                                          names
          | Fetch | Commit | Arrived                                     copies that go on meanwhile
-         | Registers | Shares | Hold | Rounded                          by way of registers
+         | Registers | Shares | Hold | Recall | Rounded                 by way of registers
          | Sums | BlockTile | JoinSums | TeamSums | Owned               sums
 
 A statement means what it says of the whole block.  Which thread has which sum, and which point of a
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Expr, Load, Var, show
+from aotc.ir.expr import Axis, Binary, Expr, Load, Var, show
 from aotc.ir.statements import Barrier, Body, Box, Range, Stmt, text_of
 
 Constants = tuple[tuple[Axis, int], ...]
@@ -96,6 +96,25 @@ class BlockArray(Stmt):
 
 
 @dataclass(frozen=True)
+class Swizzle:
+    """Where the ``chunk`` elements of 16 bytes of a row of an array lie: those of number c of row r
+    at number c xor (r / ``rows`` mod ``chunks``), so that the same ones of neighbouring rows lie in
+    other banks."""
+
+    chunk: int
+    chunks: int
+    rows: int
+
+    def column(self, row: Expr, column: Expr) -> Expr:
+        """Where an element of a row lies in it."""
+        turned = Binary("xor", column // self.chunk, row // self.rows % self.chunks)
+        return turned * self.chunk + column % self.chunk
+
+    def __str__(self) -> str:
+        return f"{self.chunk} elements at number xor row / {self.rows} mod {self.chunks}"
+
+
+@dataclass(frozen=True)
 class Digits(Stmt):
     """The axes ``used`` of ``ranges`` at the point number ``at``, the last range counting
     fastest."""
@@ -111,14 +130,15 @@ class Digits(Stmt):
 
 @dataclass(frozen=True)
 class Fetch(Stmt):
-    """Begin to copy ``width`` neighbours from outside the block's memory into it, or zeros where
-    not ``valid``: the place they come from means nothing there.  They are there, for the thread
-    that began, once their group has ``Arrived``."""
+    """Begin to copy ``width`` neighbours of ``dtype`` from outside the block's memory into it, or
+    zeros where not ``valid``: the place they come from means nothing there.  They are there, for
+    the thread that began, once their group has ``Arrived``."""
 
     to: Box
     source: Box
     width: int
     valid: Expr
+    dtype: str
 
     def lines(self) -> list[str]:
         return [f"fetch {self.width}: {self.to} = {self.source} if {show(self.valid)} else zeros"]
@@ -144,13 +164,14 @@ class Arrived(Stmt):
 
 @dataclass(frozen=True)
 class Registers(Stmt):
-    """An array of ``points`` times ``width`` values, shared out among the registers of
+    """An array of ``points`` times ``width`` values of ``dtype``, shared out among the registers of
     ``threads``."""
 
     name: str
     points: int
     width: int
     threads: int
+    dtype: str = "f32"
 
     @property
     def share(self) -> int:
@@ -158,7 +179,7 @@ class Registers(Stmt):
         return -(-self.points // self.threads)
 
     def lines(self) -> list[str]:
-        return [f"registers {self.name} of {self.points} x {self.width} f32"]
+        return [f"registers {self.name} of {self.points} x {self.width} {self.dtype}"]
 
 
 @dataclass(frozen=True)
@@ -191,6 +212,17 @@ class Hold(Stmt):
             return [f"hold {self.name} = {self.value.name}"]
         return [f"hold {self.name} = {self.width} at {self.source} if {show(self.valid)} else "
                 "zeros"]
+
+
+@dataclass(frozen=True)
+class Recall(Stmt):
+    """``axis`` is the number that the registers ``name`` hold."""
+
+    axis: Axis
+    name: str
+
+    def lines(self) -> list[str]:
+        return [f"{self.axis} = held {self.name}"]
 
 
 @dataclass(frozen=True)
@@ -228,7 +260,8 @@ class BlockTile(Stmt):
 
         sums[i, j] += sum over k of a[i, k] * b[k, j]
 
-    a, b: where the step begins, with the elements from one row to the next.  depth: terms of the
+    a, b: where the step begins, with the elements from one row to the next; swizzle: how the
+    rows of both are turned (None: they are not).  depth: terms of the
     sum; ``teams`` share them out in order.  first: the number of the first of them, of ``count``:
     a team whose share begins behind the last, which are zeros, rests."""
 
@@ -240,6 +273,7 @@ class BlockTile(Stmt):
     depth: int
     first: Expr
     count: Expr | None
+    swizzle: tuple[Swizzle | None, Swizzle | None] = (None, None)
 
     def lines(self) -> list[str]:
         of = "" if self.count is None else f", {show(self.first)} on of {show(self.count)}"
@@ -300,5 +334,5 @@ def needs_order(body: Iterable[Stmt]) -> bool:
 
 
 __all__ = ["ACCESS", "Arrived", "BlockArray", "BlockTile", "Commit", "Digits", "Fetch", "Hold",
-           "JoinSums", "Neighbours", "Owned", "Product", "Registers", "Rounded", "Shares", "Sums",
-           "TeamSums", "Wide", "access_bytes", "needs_order"]
+           "JoinSums", "Neighbours", "Owned", "Product", "Recall", "Registers", "Rounded", "Shares",
+           "Sums", "Swizzle", "TeamSums", "Wide", "access_bytes", "needs_order"]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from aotc.ir.dtypes import BF16, DTYPES, is_int
+from aotc.ir.dtypes import BF16, DTYPES, HALVES, is_int
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Where, axes_of, walk
 from aotc.ir.numbers.grouped import grouped_weights, integer_row
 from aotc.ir.numbers.narrow import stored_half
@@ -189,6 +189,17 @@ def zero_filled(a: Expr) -> tuple[Load | None, Expr | None]:
     """(Load, guard) of a row operand that is zero outside its guard; no Load for others."""
     load, guard, fill = row_source(a)
     return (load, guard) if fill == 0 else (None, None)
+
+
+def zero_filled_load(a: Expr) -> tuple[Load | None, Expr | None]:
+    """``zero_filled`` of what a row operand of f32 is made of by conversions that lose nothing: its
+    Load may be of a narrower float."""
+    if isinstance(a, Cast) and a.x.dtype in HALVES:
+        return zero_filled(a.x)
+    if isinstance(a, Where) and is_zero(a.b) and isinstance(a.a, Cast):
+        load, guard = zero_filled_load(a.a)
+        return (load, a.cond) if guard is None else (None, None)
+    return zero_filled(a)
 
 
 def zero_outside(e: Expr, cond: Expr | None) -> Expr:

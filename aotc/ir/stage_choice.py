@@ -144,14 +144,14 @@ class StageChoice:
         "computed, or loaded, into a register first", ("copy", "value"), (), ("contraction",),
         "staging")
     a_width: int | None = _text(
-        "elements of A that are fetched at once", (1, 4), (), ("contraction",), "staging")
+        "elements of A that are fetched at once", (1, 16), (), ("contraction",), "staging")
     a_along: str | None = _text(
         "whose neighbours neighbouring threads fetch: those of the sum, or of the rows",
         ("sum", "rows"), (), ("contraction",), "staging")
     b_fetch: str | None = _text(
         "how B's elements come to that memory", ("copy", "value"), (), ("contraction",), "staging")
     b_width: int | None = _text(
-        "elements of B that are fetched at once", (1, 4), (), ("contraction",), "staging")
+        "elements of B that are fetched at once", (1, 16), (), ("contraction",), "staging")
     b_along: str | None = _text(
         "whose neighbours neighbouring threads fetch: those of the columns, or of the sum",
         ("columns", "sum"), (), ("contraction",), "staging")

@@ -17,10 +17,12 @@ from aotc.ir.block_statements import (
     Neighbours,
     Owned,
     Product,
+    Recall,
     Registers,
     Rounded,
     Shares,
     Sums,
+    Swizzle,
     TeamSums,
     access_bytes,
 )
@@ -81,10 +83,10 @@ class BlockRuns(TileRuns):
     def _neighbours(self, width: int) -> Array:
         return np.arange(width).reshape(-1, *[1] * len(self.shape))
 
-    def _found(self, source: Box, width: int, valid: Expr) -> Array:
+    def _found(self, source: Box, width: int, valid: Expr, dtype: str = "f32") -> Array:
         """Neighbours at a place, zeros where they are not valid."""
         there = np.asarray(self.full(self.now(valid)), bool)
-        found = np.zeros((width, *self.shape), np.float32)
+        found = np.zeros((width, *self.shape), DTYPES[dtype].numpy)
 
         def take() -> None:
             at = self.full(self.now(source.offset)) + self._neighbours(width)
@@ -94,7 +96,8 @@ class BlockRuns(TileRuns):
 
     def fetch(self, s: Fetch) -> None:
         at = self.full(self.now(s.to.offset)) + self._neighbours(s.width)
-        self.memory.fetch(s.to.buffer, at, self._found(s.source, s.width, s.valid), self.mask)
+        found = self._found(s.source, s.width, s.valid, s.dtype)
+        self.memory.fetch(s.to.buffer, at, found, self.mask)
 
     def commit(self, s: Commit) -> None:
         self.memory.commit()
@@ -125,6 +128,11 @@ class BlockRuns(TileRuns):
             assert s.value is not None, s
             self.held[s.name] = np.array(self.full(self.now(s.value)))[None]
 
+    def recall(self, s: Recall) -> None:
+        if s.name not in self.held:
+            raise self.memory.fault(f"{s.name} holds nothing yet")
+        self.names[s.axis.name] = self.held[s.name][0]
+
     def rounded(self, s: Rounded) -> None:
         if s.name not in self.held:
             raise self.memory.fault(f"{s.name} holds nothing yet")
@@ -140,18 +148,21 @@ class BlockRuns(TileRuns):
 
     def block_tile(self, s: BlockTile) -> None:
         sums = self.block_sums[s.sums.name]
-        a = self._operand(s.a, s.sums.mr, s.depth)
-        b = self._operand(s.b, s.depth, s.sums.nr)
+        a = self._operand(s.a, s.sums.mr, s.depth, s.swizzle[0])
+        b = self._operand(s.b, s.depth, s.sums.nr, s.swizzle[1])
         share = s.depth // s.sums.teams
         for team in range(s.sums.teams):
             first = team * share
             if s.count is None or int(self.now(s.first)) + first < int(self.now(s.count)):
                 sums[team] += a[:, first:first + share] @ b[first:first + share]
 
-    def _operand(self, box: Box, rows: int, columns: int) -> Array:
+    def _operand(self, box: Box, rows: int, columns: int, swizzle: Swizzle | None) -> Array:
         """A step of an operand in the block's memory, in f32."""
         step = int(self.now(box.strides[0]))
         i, j = np.ogrid[:rows, :columns]
+        if swizzle is not None:
+            turned = j // swizzle.chunk ^ i // swizzle.rows % swizzle.chunks
+            j = turned * swizzle.chunk + j % swizzle.chunk
         found = self.memory.read(box.buffer, self.now(box.offset) + i * step + j, None)
         return from_bf16(found) if found.dtype == np.uint16 else found.astype(np.float32)
 

@@ -17,6 +17,9 @@ _TENSOR_CORES = 4.0  # products of halves in the time of one in f32: measured on
 # of a thread with so many sums: the most of the rows' cases by ptxas 13.0 for sm_90
 _REGISTERS = {(8, 8): 168, (8, 4): 128, (4, 8): 128, (4, 4): 112, (2, 4): 96}
 _LIBRARY = ("kept", "scatter", "suppress", "topk")
+# of a thread of a warp with a tile of so many rows and columns: what blocks a multiprocessor leave
+_WARP_REGISTERS = {(16, 16): 128, (16, 32): 128, (32, 32): 160, (32, 64): 168, (64, 32): 128,
+                   (64, 64): 255}
 _CROSS = Cross(("nvcc",), (), (), ("nvidia-cuda-toolkit",))
 
 
@@ -43,27 +46,34 @@ def _single(nr: int, threads: int) -> ProductRow:
                           steps=threads // nr, threads=threads, sum_bytes=4 * threads))
 
 
-def _tensor_core(mr: int, nr: int, bk: int, dtype: str = "f16") -> ProductRow:
+def _tensor_core(mr: int, nr: int, bk: int, warp: tuple[int, int], dtype: str) -> ProductRow:
     """Contraction row on tensor cores: operands of f16 or bf16, or rounded to it where a Schedule
-    says so, sums in f32.  Each warp has 32 x 32 of the tile."""
+    says so, sums in f32; ``warp``: rows and columns of the tile that each warp has."""
     tile = RegisterTile(mr, nr // _LANES, _LANES)
+    wm, wn = warp
     return ProductRow(
         f"contraction_{dtype}_{tile}__mma", "contraction", dtype, (dtype,), "f32", tile,
         "contraction_mma.cu.j2", rate=_TENSOR_CORES, load_cost=1.0, shared=SharedTile(
-            steps=bk, threads=mr * nr // _LANES, staging=Staging(
-                usual=2, least=1, most=2, ways=("value",),
-                pitch=((bk + 8) // 2, (nr + 8) // 2))))
+            steps=bk, threads=mr // wm * (nr // wn) * _LANES, warp=warp,
+            registers=_WARP_REGISTERS[warp], staging=Staging(
+                usual=4, least=1, most=6, ways=("copy", "value"),
+                pitch=(bk // 2, nr // 2), swizzled=True)))
 
 
-# The one warp of a 32 x 32 tile holds a whole step in its registers: 16 terms, of 32 it spills.
 # Small tiles are for products of few rows and columns: a multiprocessor has one or two blocks of
 # those, and teams give it warps enough.  A large BK makes barriers rare and pads short sums; what
 # a row for those loses beside its twin is in its load_cost.
 _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4, 8, 64, 4),
          _tiled(32, 64, 4, 4, 16, load_cost=5.5), _tiled(32, 32, 4, 4, 64, 4),
          _tiled(32, 32, 2, 4, 16, load_cost=4.7), _single(32, 256),
-         *(_tensor_core(n, n, bk, dtype) for dtype in ("f16", "bf16")
-           for n, bk in ((32, 16), (64, 32), (128, 32))),
+         *(row for dtype in ("f16", "bf16") for row in (
+             _tensor_core(16, 128, 64, (16, 32), dtype),
+             _tensor_core(32, 32, 64, (16, 16), dtype),
+             _tensor_core(32, 64, 64, (16, 32), dtype),
+             _tensor_core(64, 64, 64, (32, 32), dtype),
+             _tensor_core(64, 128, 64, (32, 64), dtype),
+             _tensor_core(128, 128, 32, (64, 32), dtype),
+             _tensor_core(128, 256, 32, (64, 64), dtype))),
          *thread_nests("simt"))
 
 

@@ -126,7 +126,9 @@ class Staging:
 
     usual: how many steps are there at a time, the one that is multiplied among them, unless a
     Schedule says another number in ``least`` .. ``most``.  ways: of ``WAYS``, the usual one first.
-    pitch: words of 4 bytes from one row of a step of A to the next, and of a step of B.
+    pitch: words of 4 bytes from one row of a step of A to the next, and of a step of B.  swizzled:
+    the 16 bytes of a row change places, so that the same ones of neighbouring rows lie in other
+    banks; rows are then no longer than what is in them.
     """
 
     usual: int
@@ -134,6 +136,7 @@ class Staging:
     most: int
     ways: tuple[str, ...]
     pitch: tuple[int, int]
+    swizzled: bool = False
 
     def __post_init__(self) -> None:
         _require(1 <= self.least <= self.usual <= self.most, "with staging",
@@ -141,6 +144,8 @@ class Staging:
         _require(bool(self.ways) and not set(self.ways) - set(WAYS), "with staging",
                  f"ways {self.ways}; some of {', '.join(WAYS)}")
         _require(min(self.pitch) >= 1, "with staging", f"pitch {self.pitch}; at least one word")
+        _require(not self.swizzled or all(p >= 4 and p & p - 1 == 0 for p in self.pitch),
+                 "with staging", f"pitch {self.pitch}; swizzled rows are powers of two of 16 bytes")
 
 
 @dataclass(frozen=True)
@@ -149,10 +154,11 @@ class SharedTile:
 
     steps: of the sum that are multiplied at a time.  threads: that do so.  teams: of threads, which
     share the steps out, each with sums of its own.  thread: rows and columns of the tile in the
-    registers of each thread, (0, 0) where a warp holds them together.  sum_bytes: of the block's
-    memory in which sums of several threads meet in the end, in the place of operands.  staging:
-    None where threads read both operands where they lie.  registers: that a thread takes at most
-    (0: as many as leave a worker one block), as the target's compiler counts them.
+    registers of each thread, (0, 0) where a warp holds them together; warp: those of a warp then.
+    sum_bytes: of the block's memory in which sums of several threads meet in the end, in the place
+    of operands.  staging: None where threads read both operands where they lie.  registers: that a
+    thread takes at most (0: as many as leave a worker one block), as the target's compiler counts
+    them.
     """
 
     steps: int
@@ -161,6 +167,7 @@ class SharedTile:
     thread: tuple[int, int] = (0, 0)
     sum_bytes: int = 0
     staging: Staging | None = None
+    warp: tuple[int, int] = (0, 0)
     registers: int = 0
 
     def __post_init__(self) -> None:
@@ -172,6 +179,8 @@ class SharedTile:
                  f"{self.teams} teams cannot share {self.steps} steps")
         _require(min(self.thread) >= 0 and all(self.thread) == any(self.thread) and (
             self.sum_bytes >= 0), "of a block of threads", f"{self.thread} sums of a thread")
+        _require(self.staging is None or any(self.thread) != any(self.warp), "of a block of "
+                 "threads", f"{self.thread} sums of a thread, {self.warp} of a warp; one of both")
 
 
 @dataclass(frozen=True)

@@ -374,7 +374,7 @@ def test_choices_of_other_machines_and_teams_that_do_not_fit_are_refused():
         assert any(f"loops has {next(iter(choices))!r}" in f for f in faults)
     for program, choices, fault in (
             (product(40), {"stages": 1}, "stages 1; contraction_f32_.* takes 2 to 8"),
-            (halves(), {"a_fetch": "copy"}, "a_fetch 'copy'; contraction_f16_.* takes value")):
+            (halves(), {"stages": 7}, "stages 7; contraction_f16_.* takes 1 to 6")):
         schedule = decide(program, GPU)
         wide = replace(schedule, groups=tuple(g.saying(
             lambda c, choices=choices: c.with_said(choices) if c.said else c)
@@ -388,6 +388,12 @@ def test_choices_of_other_machines_and_teams_that_do_not_fit_are_refused():
     with pytest.raises(ScheduleError, match="neighbours 4; no elements lie side by side at a "
                                             "multiple of their accesses here: remove neighbours"):
         lower(rows(), with_choices(rows(), {"neighbours": 4}, anywhere), anywhere)
+    schedule = decide(halves(), GPU)
+    copied = replace(schedule, groups=tuple(g.saying(
+        lambda c: c.with_said({"a_fetch": "copy"} if c.row.startswith("contraction") else {}))
+        for g in schedule.groups))
+    with pytest.raises(ScheduleError, match="; choose a_fetch value, a_width"):
+        lower(halves(), copied, GPU)
     for team in (3, 16):
         with pytest.raises(ScheduleError, match=f"team {team}; choose a power of two, at most 8"):
             lower(rows(), with_choices(rows(), {"team": team}, GPU), GPU)

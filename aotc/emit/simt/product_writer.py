@@ -27,10 +27,12 @@ from aotc.ir.block_statements import (
     JoinSums,
     Owned,
     Product,
+    Recall,
     Registers,
     Rounded,
     Shares,
     Sums,
+    Swizzle,
     TeamSums,
 )
 from aotc.ir.contents import names_in
@@ -38,10 +40,11 @@ from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Cast, Const
 from aotc.ir.kernel.plan_stages import points
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import OWN, Box, For, Let, Spread
+from aotc.ir.statements import OWN, Body, Box, For, Let, Range, Spread
 from aotc.target.kernel_rows import ProductRow
 
 _UNROLL = "AOTC_UNROLL"
+_MOST = 32  # points of a thread that stand one behind the other
 
 
 class ProductWriter(NeighbourWriter):
@@ -102,11 +105,14 @@ class ProductWriter(NeighbourWriter):
             s.value, Cast) else s for s in lets])
 
     def spread(self, s: Spread) -> list[str]:
-        """Points that threads have one of at most stand in no loop."""
-        count = points(s.ranges)
+        """Points that threads have one of at most stand in no loop, a few stand one behind the
+        other."""
+        count = points(s.ranges) or 0
         known = all(isinstance(simplify(r.hi - r.lo), Const) for r in s.ranges)
-        if not self.small or s.over != "threads" or not known or (count or 0) > self.threads:
+        if not self.small or s.over != "threads" or not known or count > _MOST * self.threads:
             return super().spread(s)
+        if count > self.threads:
+            return self._unrolled_points(s.ranges, s.body, count, self.threads)
         _, total, kind, extents = flat_count(s.ranges, self.names)
         at = self.names.fresh("at")
         binds = unflatten(s.ranges, extents, at, kind, self.names, names_in(s.body), self.small)
@@ -120,7 +126,8 @@ class ProductWriter(NeighbourWriter):
     def fetch(self, s: Fetch) -> list[str]:
         block, buffer = Scalars(self.env, self.names), s.source.buffer
         at = address(self.env, buffer, s.source.offset, block.text)
-        call = f"aotc_cp_async{4 * s.width}({self._place(s.to)}, "
+        bytes_ = s.width * DTYPES[s.dtype].size
+        call = f"aotc_cp_async{bytes_}({self._place(s.to)}, "
         if s.valid == Const(True, "bool"):
             return [*block.lines, f"{call}{at});"]
         valid, first = block.text(s.valid), address(self.env, buffer, Const(0), block.text)
@@ -133,17 +140,23 @@ class ProductWriter(NeighbourWriter):
         return [f"aotc_cp_wait<{s.but}>();"]
 
     def registers(self, s: Registers) -> list[str]:
-        return [f"{_vector(s.width)} {s.name}[{s.share}];"]
+        kind = _vector(s.width) if s.dtype == "f32" else DTYPES[s.dtype].c
+        return [f"{kind} {s.name}[{s.share}];"]
 
     def shares(self, s: Shares) -> list[str]:
-        _, _, kind, extents = flat_count(s.ranges, self.names)
-        at, body = self.names.fresh("at"), self.body(s.body)
-        if s.of.points % s.of.threads:
-            body = [f"if ({at} < {s.of.points}) {{", *indent(body), "}"]
-        used = {r.axis.name for r in s.ranges}
-        binds = unflatten(s.ranges, extents, at, kind, self.names, used, self.small)
-        return [_UNROLL, f"for (int32_t p = 0; p < {s.of.share}; ++p) {{", *indent([
-            f"const {kind} {at} = threadIdx.x + p * {s.of.threads};", *binds, *body]), "}"]
+        return self._unrolled_points(s.ranges, s.body, s.of.points, s.of.threads)
+
+    def _unrolled_points(self, ranges: Sequence[Range], body: Body, count: int,
+                         threads: int) -> list[str]:
+        """``body`` for the points of ranges, of which every thread has a known share."""
+        _, _, kind, extents = flat_count(ranges, self.names)
+        at = self.names.fresh("at")
+        binds = unflatten(ranges, extents, at, kind, self.names, names_in(body), self.small)
+        lines = self.body(body)
+        if count % threads:
+            lines = [f"if ({at} < {count}) {{", *indent(lines), "}"]
+        return [_UNROLL, f"for (int32_t p = 0; p < {-(-count // threads)}; ++p) {{", *indent([
+            f"const {kind} {at} = threadIdx.x + p * {threads};", *binds, *lines]), "}"]
 
     def hold(self, s: Hold) -> list[str]:
         if s.source is None:
@@ -157,6 +170,9 @@ class ProductWriter(NeighbourWriter):
             return [*block.lines, load]
         return [*block.lines, f"{s.name}[p] = {_vector(s.width)}{{}};", f"if ({valid})",
                 *indent([load])]
+
+    def recall(self, s: Recall) -> list[str]:
+        return [f"const {self.ctype(s.axis)} {s.axis.name} = {s.name}[p];"]
 
     def rounded(self, s: Rounded) -> list[str]:
         kind = KIND[s.dtype]
@@ -182,9 +198,11 @@ class ProductWriter(NeighbourWriter):
             if s.count is not None:
                 first = "" if s.first == Const(0) else f"{c_index(s.first, 12)} + "
                 busy.append(f"{first}team * SHARE < {c_index(s.count, 11)}")
+        a, b = s.swizzle
         text = self.template(s.template).render(
             a=self._now(s.a, own_a), b=self._now(s.b, own_b), sums=s.sums.name, operand=row.a,
-            half=_element(row.a), depth="SHARE" if s.sums.teams > 1 else "BK")
+            element=_element(row.a), depth="SHARE" if s.sums.teams > 1 else "BK",
+            a_turn=_turn(a, "m"), b_turn=_turn(b, "n"))
         lines = text.splitlines()
         return [f"if ({' && '.join(busy)}) {{", *indent(lines), "}"] if busy else lines
 
@@ -232,6 +250,14 @@ class ProductWriter(NeighbourWriter):
 def _unrolled(index: str, count: str, inner: Sequence[str]) -> list[str]:
     return [_UNROLL, f"for (int32_t {index} = 0; {index} < {count}; ++{index}) {{",
             *indent(inner), "}"]
+
+
+def _turn(swizzle: Swizzle | None, row: str) -> str:
+    """C text of what turns the 16 bytes of a row of a number."""
+    if swizzle is None:
+        return ""
+    by = f" / {swizzle.rows}" if swizzle.rows > 1 else ""
+    return f" ^ {row}{by} % {swizzle.chunks}"
 
 
 def _element(dtype: str) -> str:

@@ -34,6 +34,7 @@ from aotc.ir.plan_regions import Rounds
 from aotc.ir.simplify import lower, simplify, upper
 from aotc.ir.statements import OWN
 from aotc.target.base import Target
+from aotc.target.kernel_rows import ProductRow
 
 FILE_BYTES = 60_000  # kernels share a file up to about this much text: files compile in parallel
 _SHARED_DEFAULT = 48 << 10  # bytes of shared memory that need no permission
@@ -103,10 +104,20 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
     same = ", ".join(o.kernel.name for o in shared.kernels[1:])
     return env.get_template("kernel.cu.j2").render(
         name=name, kernel=kernel.name, same=same, threads=kernel.threads,
+        blocks=_blocks(kernel, target),
         head=signature(f"{name}_{kernel.name}_device", parameters),
         body="\n".join(indent(head + body)), shared_bytes=bytes_,
         permit=bytes_ > _SHARED_DEFAULT,
         launchers=[_launcher(o, f"{name}_{kernel.name}_device", bytes_) for o in shared.kernels])
+
+
+def _blocks(kernel: Kernel, target: Target) -> int:
+    """Blocks of a kernel whose registers a multiprocessor is to have room for: so many as its
+    products' rows take, one where there is none."""
+    rows = (target.row(s.row) for s in kernel.lowered.stages)
+    most = max((r.shared.registers for r in rows if isinstance(r, ProductRow) and r.shared),
+               default=0)
+    return max(1, target.tuning.worker_registers // (kernel.threads * most)) if most else 1
 
 
 def _launcher(owned: PlanKernel, function: str, shared_bytes: int) -> dict[str, Any]:

@@ -48,14 +48,17 @@ def _of_threads(row: ProductRow, threads: int) -> ThreadSums:
 
 
 def _of_warps(row: ProductRow, threads: int) -> ThreadSums:
-    """32 x 32 sums a warp, as the instructions of tensor cores have them."""
+    """WM x WN sums a warp, as the instructions of tensor cores have them: tiles of 16 x 8, of which
+    a thread has two neighbours in two rows."""
+    assert row.shared is not None, row.name
+    wm, wn = row.shared.warp
     names = ("const int32_t warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;",
-             "const int32_t wm = warp / (NR / 32) * 32, wn = warp % (NR / 32) * 32;")
+             "const int32_t wm = warp / (NR / WN) * WM, wn = warp % (NR / WN) * WN;")
     idle = "wm < MR" if threads > row.threads else ""
     return ThreadSums(
-        (), names, ("2", "4", "4"), ("4", "wm + i * 8 + lane / 4"),
-        ("8", "wn + j / 2 * 8 + lane % 4 * 2 + j % 2"), "[i / 2][j / 2][i % 2 * 2 + j % 2]",
-        idle, idle)
+        (("WM", str(wm)), ("WN", str(wn))), names, ("WM / 16", "WN / 8", "4"),
+        ("WM / 8", "wm + i * 8 + lane / 4"), ("WN / 4", "wn + j / 2 * 8 + lane % 4 * 2 + j % 2"),
+        "[i / 2][j / 2][i % 2 * 2 + j % 2]", idle, idle)
 
 
 __all__ = ["ThreadSums", "thread_sums"]

@@ -13,7 +13,7 @@ from aotc.ir.simplify import lower
 from aotc.ir.statements import WORKERS
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-          "eq": "==", "ne": "!=", "and": "&&", "or": "||"}
+          "eq": "==", "ne": "!=", "and": "&&", "or": "||", "xor": "^"}
 _CALL = {"min": "aotc_min", "max": "aotc_max", "floordiv": "aotc_floordiv",
          "mod": "aotc_floormod"}
 _TRUNCATING = {"floordiv": "/", "mod": "%"}
@@ -52,7 +52,7 @@ def constant(e: Expr) -> int:
 
 
 ATOM = 20  # C precedence: a name, a call, anything in brackets
-_LEVEL = {"or": 4, "and": 5, "eq": 9, "ne": 9, "lt": 10, "le": 10, "gt": 10, "ge": 10,
+_LEVEL = {"or": 4, "and": 5, "xor": 7, "eq": 9, "ne": 9, "lt": 10, "le": 10, "gt": 10, "ge": 10,
           "add": 12, "sub": 12, "mul": 13, "floordiv": 13, "mod": 13}
 
 
@@ -102,8 +102,9 @@ def _index(e: Expr) -> tuple[str, int]:
         e = _from_constant(e.a, e.b) or e
     if isinstance(e, Binary) and e.op in _INFIX:
         level = _LEVEL[e.op]
-        # compilers ask for brackets where comparisons mix, or && and ||
-        left, right = (level, level + 1) if level >= 12 else (9, 9) if level < 9 else (11, 11)
+        # compilers ask for brackets where comparisons mix, or && and ||, or ^ and +
+        left, right = (level, level + 1) if level >= 12 else (9, 9) if level < 7 else (
+            13, 13) if level < 9 else (11, 11)
         if level < 9 and isinstance(e.a, Binary) and e.a.op == e.op:
             left = level
         return f"{_left(e, left)} {_INFIX[e.op]} {c_index(e.b, right)}", level

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import is_unit, layout_from_json, offset_of, stride, volume
-from aotc.ir.category import Axes, is_endless, zero_filled
+from aotc.ir.category import Axes, is_endless
 from aotc.ir.expr import Axis, Const, Expr, Load, Shape, axes_of
 from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.program import LibCall, Program
@@ -31,6 +31,7 @@ from aotc.sched.model.stages import (
     stage_category,
     target_memo,
 )
+from aotc.sched.model.stored_rows import columns_in_place, rows_in_place
 from aotc.sched.model.stored_sizes import physical_elements
 from aotc.sched.model.tilegraph import connect_levels
 from aotc.sched.rows.panels import panel_base
@@ -289,7 +290,7 @@ def _contraction(program: Program, schedule: Schedule, g: Group, s: Stage, box: 
     if row.unit:
         return [f"{where}: {x}" for x in unit_faults(f, choice, row, lane, k, place, g)]
     if choice.a == "rows":
-        load, guard = zero_filled(f.a)
+        load, guard = rows_in_place(f, row.shared is not None)
         step = None if load is None else stride(place(load.buffer)(load.index), k)
         if step is None or guard is not None and (k in axes_of(guard) or step != Const(1)):
             faults.append(f"{where}: a 'rows' needs a plain load with one stride along {k.name}, "
@@ -308,8 +309,9 @@ def _contraction(program: Program, schedule: Schedule, g: Group, s: Stage, box: 
                           "use direct or packed")
         faults += _whole_panels(g, box, lane, row, where)
     elif choice.b == "direct":
-        at = place(f.b.buffer)(f.b.index) if isinstance(f.b, Load) else None
-        if at is None or f.b.dtype != "f32" or len(f.k) != 1 or not is_unit(at, lane) or (
+        source = columns_in_place(f, row.shared is not None)
+        at = None if source is None else place(source.buffer)(source.index)
+        if at is None or len(f.k) != 1 or not is_unit(at, lane) or (
                 stride(at, k) is None):
             faults.append(f"{where}: b 'direct' needs unit stride along {lane.name} and one stride "
                           "along the only reduction axis, of f32; use 'packed'")

@@ -34,6 +34,7 @@ from aotc.sched.model.stages import (
     contraction_factors,
     stage_category,
 )
+from aotc.sched.model.stored_rows import columns_in_place, rows_in_place
 from aotc.sched.rows.exchange import exchange_choice
 from aotc.sched.rows.panels import panel_layout
 from aotc.sched.rows.settled_choices import Settled, Wanted
@@ -303,7 +304,7 @@ def _contraction_choice(c: Settled, f: Factors, lane: Axis) -> StageChoice:
     m = 1
     for a in f.m:
         m *= estimate(a.extent)
-    load, guard = zero_filled(f.a)
+    load, guard = rows_in_place(f, bool(c.target.machine.threads))
     k, a_mode = _row_mode(c, f, load, guard)
     terms = estimate(k.extent) if a_mode == "rows" else estimate_volume(r.extent for r in f.k)
     row = pick_row(c.target, m, estimate(lane.extent), k=terms,
@@ -356,8 +357,9 @@ def _lane_mode(c: Settled, f: Factors, lane: Axis, k: Axis, row: ProductRow, a_m
     name = _panel_weight(c, f, lane, k, row, a_mode)
     if name is not None:
         return "panel"
-    if isinstance(f.b, Load) and f.b.dtype == "f32" and a_mode == "rows":
-        offset = c.offset(f.b)
+    load = columns_in_place(f, row.shared is not None)
+    if load is not None and a_mode == "rows":
+        offset = c.offset(load)
         if is_unit(offset, lane) and stride(offset, k) is not None and len(f.k) == 1:
             return "direct"
     return "packed"

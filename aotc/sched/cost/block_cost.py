@@ -19,10 +19,10 @@ LINE = 4  # sectors of a line
 
 @dataclass(frozen=True)
 class OperandFetch:
-    """How ``lanes`` neighbouring threads bring ``elements`` of f32 of an operand to the memory of
-    steps.  width: elements at once; run: threads whose elements are neighbours along one axis;
-    steps: elements between those of two neighbouring threads, of every load (None: anywhere); near:
-    the same between their places; copied: no register lies between."""
+    """How ``lanes`` neighbouring threads bring ``elements`` of ``size`` bytes of an operand to the
+    memory of steps.  width: elements at once; run: threads whose elements are neighbours along one
+    axis; steps: elements between those of two neighbouring threads, of every load (None: anywhere);
+    near: the same between their places; copied: no register lies between."""
 
     elements: int
     width: int
@@ -30,23 +30,25 @@ class OperandFetch:
     steps: tuple[int | None, ...]
     near: int
     copied: bool
+    size: int = 4
 
 
 def fetch_cost(fetch: OperandFetch, lanes: int, tuning: Tuning) -> float:
     """Accesses of the memory of steps that a fetch takes as long as: the lines that are looked up,
     the sectors that come, places in one bank, and the instructions."""
     run = max(1, min(lanes, fetch.run))
-    asked, size = 0.0, 4 * fetch.width
+    asked, size = 0.0, fetch.size * fetch.width
     for step in fetch.steps:
         sectors, lines = run * -(-size // tuning.sector), run  # each thread asks for its own
         if step is not None:
-            reach = max(size, run * abs(step) * 4)
+            reach = max(size, run * abs(step) * fetch.size)
             sectors = min(sectors, -(-reach // tuning.sector))
             lines = min(lines, -(-reach // (LINE * tuning.sector)))
         asked += (lines + sectors * tuning.sector_cost) * lanes / run
     banks = tuning.block_banks
-    reached = min(banks, banks // gcd(banks, max(1, fetch.near)) * fetch.width)
-    passes = max(lanes * fetch.width / banks, run * fetch.width / min(reached, run * fetch.width))
+    words = size / 4
+    reached = min(banks, banks // gcd(banks, max(1, fetch.near)) * words)
+    passes = max(lanes * words / banks, run * words / min(reached, run * words))
     moved = 1.0 + asked + passes + (0.0 if fetch.copied else tuning.by_register)
     return fetch.elements / (fetch.width * lanes) * moved
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from aotc.ir.access import affine_parts, affine_stride, flat_index, is_multiple, linearise
-from aotc.ir.category import Axes, Dtypes, Factors, zero_filled
+from aotc.ir.category import Axes, Dtypes, Factors
 from aotc.ir.expr import Axis, Cast, Const, Expr, Load, Where, substitute
 from aotc.ir.kernel.plan_kernels import Size, largest_size
 from aotc.ir.kernel.plan_stages import Contract, Operand, Slices
@@ -16,6 +16,7 @@ from aotc.sched.lowering.lower_nest import collapse
 from aotc.sched.lowering.partial_sums import part_of
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.stages import Stage, factors_for
+from aotc.sched.model.stored_rows import rows_in_place
 from aotc.sched.rows.panels import panel_base
 from aotc.target.kernel_rows import ProductRow
 
@@ -43,14 +44,16 @@ def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Con
 
 
 def _stored_dtypes(f: Factors, a: Operand, b: Operand, row: ProductRow) -> Dtypes:
-    """Of A and B as a row's micro-kernel reads them, and of the sums: panels may be f16; a unit
-    reads f16 wherever it lies."""
+    """Of A and B as a row's micro-kernel reads them, and of the sums: panels may be f16; a unit and
+    threads that share what they fetch read f16 wherever it lies."""
     if row.unit:
         rows = f.a if a.mode == "packed" else unit_rows(f)[0]
         assert rows is not None, f
         return Dtypes("f32" if a.mode == "packed" else rows.dtype,
                       "f32" if b.mode == "packed" else f.b.dtype, "f32")
-    return Dtypes("f32", f.b.dtype if b.mode == "panel" else "f32", "f32")
+    load, _ = rows_in_place(f, row.shared is not None)
+    return Dtypes("f32" if a.mode == "packed" or load is None else load.dtype,
+                  "f32" if b.mode == "packed" else f.b.dtype, "f32")
 
 
 def mark_whole_tiles(ctx: Context, c: Contract) -> Contract:
@@ -157,7 +160,7 @@ def _packed(ctx: Context, name: str, row: ProductRow, rows: int, value: Expr, st
 def _row_operand(ctx: Context, f: Factors, k: Axis, row: ProductRow, mode: str) -> Operand:
     total = _count(f.k)
     if mode == "rows":
-        load, guard = unit_rows(f) if row.unit else zero_filled(f.a)
+        load, guard = unit_rows(f) if row.unit else rows_in_place(f, row.shared is not None)
         assert load is not None, f  # ``check_schedule`` refuses others
         # its index may look up rows in another tensor
         step, rest = affine_parts(flat_index(load, ctx.place), k)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import stride
-from aotc.ir.category import zero_filled
-from aotc.ir.dtypes import HALVES
+from aotc.ir.category import zero_filled_load
+from aotc.ir.dtypes import DTYPES, HALVES
 from aotc.ir.expr import Axis, Const, Expr, Load, walk
 from aotc.ir.kernel.plan_stages import Contract, Nest, points
 from aotc.ir.simplify import are_equal, simplify
@@ -16,7 +16,8 @@ from aotc.target.kernel_rows import ProductRow
 
 # the choices of both operands
 WAY_CHOICES = ("a_fetch", "a_width", "a_along", "b_fetch", "b_width", "b_along")
-WIDE = 4  # elements of f32 that are fetched at once where they lie side by side: 16 bytes
+WIDE = 16  # bytes that are fetched at once where elements lie side by side
+LEAST = 4  # bytes of a copy
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,19 @@ def ways_left(c: Contract, which: str, row: ProductRow, scratch: Collection[str]
 def _ways(c: Contract, which: str, row: ProductRow, scratch: Collection[str],
           lined: Collection[str]) -> list[Way]:
     assert row.staging is not None, row.name
-    o, other, copies = (c.a if which == "a" else c.b), other_axis(which), "copy" in row.staging.ways
-    copied = copies and _plain(c, which, scratch)
-    wide = _wide(c, which, lined) and (copied or not copies)
+    o, other = (c.a if which == "a" else c.b), other_axis(which)
+    stored, wide = _stored(c, which, scratch), _wide(c, which, lined)
+    copied = "copy" in row.staging.ways and stored == row.a
     first = "sum" if o.mode in ("rows", "packed") else other
     best = first if o.mode != "packed" or _side_by_side(c, which, first) else other
     out = []
     for along in (best, *({"sum", other} - {best})):
-        for width in (WIDE, 1) if wide and runs_inside(which, along) else (1,):
-            for fetch in ("copy", "value") if copied and width == 1 else (
-                    ("copy",) if copied else ("value",)):
-                out.append(Way(fetch, width, along))
+        widths = (wide, 1) if wide > 1 and runs_inside(which, along) else (1,)
+        out += [Way("copy", n, along) for n in widths
+                if copied and n * DTYPES[row.a].size >= LEAST]
+        # what is rounded goes by way of registers, which f32 comes to in fours
+        rounded = stored == "f32" and row.a != stored
+        out += [Way("value", n, along) for n in (widths if rounded else (1,))]
     return out
 
 
@@ -77,10 +80,13 @@ def fetch_faults(c: Contract, scratch: Collection[str], lined: Collection[str]) 
     """Operands of a Contract that cannot be fetched as its ``writing`` says."""
     said, faults = c.writing.said, list[str]()
     for which, inner in (("a", "sum"), ("b", "columns")):
-        wide = _wide(c, which, lined) and said.get(f"{which}_along") == inner
-        if said.get(f"{which}_fetch") == "copy" and not _plain(c, which, scratch) or (
-                said.get(f"{which}_width", 1) != 1 and not wide):
+        width = said.get(f"{which}_width", 1)
+        wide = width == _wide(c, which, lined) and said.get(f"{which}_along") == inner
+        copied = said.get(f"{which}_fetch") == "copy"
+        if copied and _stored(c, which, scratch) is None or width != 1 and not wide:
             faults.append(f"{c.row}: cannot fetch with {_text(said, which)}")
+        elif copied and said.get("stages") == 1:
+            faults.append(f"{c.row}: {_text(said, which)}: copies need stages of 2 or more")
     return faults
 
 
@@ -143,31 +149,32 @@ def _number(e: Expr | None) -> int | None:
     return e.value if isinstance(e, Const) else None
 
 
-def _plain(c: Contract, which: str, scratch: Collection[str]) -> bool:
-    """True if an operand's elements are f32 as they lie outside the block's memory, or zeros."""
+def _stored(c: Contract, which: str, scratch: Collection[str]) -> str | None:
+    """Dtype of an operand's elements as they lie outside the block's memory, zeros among them; None
+    where they are computed, or lie inside."""
     o = c.a if which == "a" else c.b
     if o.mode != "packed":
-        return o.buffer not in scratch and _is_f32(c, which)
-    load, _ = zero_filled(o.packed)
-    return isinstance(load, Load) and load.dtype == "f32" and load.buffer not in scratch
+        return None if o.buffer in scratch else _dtype(c, which)
+    load, _ = zero_filled_load(o.packed)
+    return None if load is None or load.buffer in scratch else load.dtype
 
 
-def _is_f32(c: Contract, which: str) -> bool:
-    """True if an operand that is read in place is stored as f32."""
-    return (c.micro.dtypes.a if which == "a" else c.micro.dtypes.b) == "f32"
+def _dtype(c: Contract, which: str) -> str:
+    """Of an operand that is read in place."""
+    return c.micro.dtypes.a if which == "a" else c.micro.dtypes.b
 
 
-def _wide(c: Contract, which: str, lined: Collection[str]) -> bool:
-    """True if an operand's elements come in fours that lie side by side, at multiples of 16
-    bytes."""
-    o = c.a if which == "a" else c.b
+def _wide(c: Contract, which: str, lined: Collection[str]) -> int:
+    """How many of an operand's elements lie side by side at multiples of 16 bytes: as many as those
+    are, or 1."""
+    o, n = (c.a if which == "a" else c.b), WIDE // DTYPES[_dtype(c, which)].size
     if o.mode == "panel":
-        return _is_f32(c, which)
+        return n
     if o.mode == "packed" or o.buffer not in lined or which == "a" and o.stride != Const(1):
-        return False
+        return 1
     counted = (o.offset, c.k.axis.extent) if which == "a" else (
         o.offset, o.stride, c.n.hi, c.n.lo)
-    return all(are_equal(simplify(e % WIDE), Const(0)) for e in counted)
+    return n if all(are_equal(simplify(e % n), Const(0)) for e in counted) else 1
 
 
 __all__ = ["Way", "check_team", "fetch_faults", "may_team", "most_threads_together", "other_axis",

@@ -5,7 +5,6 @@ Nothing is decided here; the text repeats the deciders' own measures for a finis
 
 from collections.abc import Iterable, Sequence
 
-from aotc.ir.category import zero_filled
 from aotc.ir.expr import Axis, Const, axes_of, show
 from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.program import Branch, LibCall, Loop, Program
@@ -20,6 +19,7 @@ from aotc.sched.model.boxes import tile_anchor
 from aotc.sched.model.flops_and_bytes import group_flops
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, factors_for, find_call, group_stages, stage_category
+from aotc.sched.model.stored_rows import rows_in_place
 from aotc.target.base import Target
 from aotc.target.kernel_rows import ProductRow
 
@@ -137,7 +137,7 @@ def _contraction(target: Target, s: Stage, row: ProductRow, choice: StageChoice)
     reduction = estimate_volume(a.extent for a in f.k)
     lines = [f"  M {m} ({_names(f.m)}) x N {n} ({lane.name}) x K {reduction} ({_names(f.k)}): "
              f"{least}"]
-    load, guard = zero_filled(f.a)
+    load, guard = rows_in_place(f, row.shared is not None)
     why = "its elements are computed" if load is None else "no long unit-stride run along K"
     lines.append("  rows " + _A_MODE[choice.a].format(k=choice.k, why=why)
                  + ("; rows in the padding read zeros" if guard is not None else ""))

@@ -3,6 +3,7 @@ left."""
 
 from collections.abc import Collection, Sequence
 
+from aotc.ir.dtypes import DTYPES
 from aotc.ir.kernel.plan_kernels import LoweredKernel
 from aotc.ir.kernel.plan_stages import Contract, Nest, points
 from aotc.ir.simplify import upper
@@ -45,7 +46,8 @@ def shared_product(c: Contract, kernel: LoweredKernel, target: Target,
             costs = [way_cost(c, which, w, target) for w in ways]
             found |= pick_cheapest(ways, costs, 0).said(which)
             accesses += min(costs)
-        found["stages"] = _stages(row, kernel, target, accesses)
+        copied = any((found | c.writing.said)[f"{which}_fetch"] == "copy" for which in "ab")
+        found["stages"] = _stages(row, kernel, target, accesses, 1 + copied)
     return found | c.writing.said
 
 
@@ -114,7 +116,8 @@ def way_cost(c: Contract, which: str, way: Way, target: Target) -> float:
     return fetch_cost(OperandFetch(
         count * steps, way.width, -(-run // way.width), tuple(
             s if s is None else s * way.width for s in steps_between(c, which, way.along)),
-        way.width if inner else row.staging.pitch[which == "b"], way.fetch == "copy"),
+        way.width if inner else row.staging.pitch[which == "b"], way.fetch == "copy",
+        DTYPES[row.a].size if way.fetch == "copy" else 4),
         target.lanes, target.tuning)
 
 
@@ -130,14 +133,15 @@ def _order(c: Contract, machine: Machine) -> str:
                                 for w in ways], machine.tuning.same_order - 1)
 
 
-def _stages(row: ProductRow, kernel: LoweredKernel, target: Target, accesses: float) -> int:
-    """Steps of a product's sum in the block's memory: as usual for the row, or so many as save
-    time and fit."""
+def _stages(row: ProductRow, kernel: LoweredKernel, target: Target, accesses: float,
+            least: int) -> int:
+    """Steps of a product's sum in the block's memory: as usual for the row, or so many, from
+    ``least`` on, as save time and fit."""
     staging = row.staging
     assert staging is not None, row.name
     room, slab = target.machine.near.capacity, kernel.slab_bytes
     assert isinstance(slab, int), slab
-    ways = [staging.usual, *(n for n in range(staging.least, staging.most + 1)
+    ways = [staging.usual, *(n for n in range(max(staging.least, least), staging.most + 1)
                              if n != staging.usual and slab + n * row.step_bytes <= room)]
     return pick_cheapest(ways, [product_step(target.machine, row, target.lanes, n, accesses)
                                 for n in ways], target.tuning.slack)

@@ -3,8 +3,8 @@ it, and whether it exists."""
 
 from dataclasses import dataclass
 
-from aotc.ir.block_statements import Fetch, Hold, Registers, Rounded, Shares
-from aotc.ir.category import zero_filled
+from aotc.ir.block_statements import Fetch, Hold, Recall, Registers, Rounded, Shares
+from aotc.ir.category import zero_filled_load
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import (
@@ -33,6 +33,7 @@ from aotc.ir.statements import (
     Put,
     Range,
     Spread,
+    Stmt,
     Store,
     Update,
 )
@@ -85,26 +86,31 @@ class Operands:
             offset = Where(c.a.guard, offset, Const(-1))
         if not at.whole("rows"):
             offset = Where(compare("lt", at.number, at.rows), offset, Const(-1))
+        names = (Let(at.number, at.m0 + at.m), *at.digits(c.m, at.number, names_in(offset)))
+        if at.keeps_starts:
+            (points, _, _), of = self._points("a"), self._starts
+            found = Var(at.start.name, "i32")
+            return (of, Shares(of, points, (*names, Let(found, Cast("i32", offset)),
+                                            Hold(of.name, 1, None, ALWAYS, found))))
         place = simplify(flat_index(c.taps) * at.mr + at.m)
-        body: Body = (Let(at.number, at.m0 + at.m), *at.digits(c.m, at.number, names_in(offset)),
-                      Store((Put(ROW_STARTS, place, Cast("i32", offset)),)))
+        body: Body = (*names, Store((Put(ROW_STARTS, place, Cast("i32", offset)),)))
         ranges = (*c.taps, Range(at.m, Const(0), Const(at.mr)))
         return (Spread(ranges, "threads", at.threads, body), Barrier())
 
-    # ------------------------------------------------------------ steps
+    @property
+    def _starts(self) -> Registers:
+        """Of the rows that threads copy from, where those start; -1: a row of zeros."""
+        at = self.at
+        elements = at.mr * at.bk // at.way("a")[1]
+        return Registers("a_starts", elements, 1, at.threads, "i32")
 
-    def _way(self, which: str) -> tuple[str, int, str]:
-        """(how an operand is fetched, how many neighbours at once, along what threads do)."""
-        fetch, width, along = (self.at.c.writing.said[f"{which}_{what}"]
-                               for what in ("fetch", "width", "along"))
-        assert isinstance(fetch, str) and isinstance(width, int) and isinstance(along, str), which
-        return fetch, width, along
+    # ------------------------------------------------------------ steps
 
     def _points(self, which: str) -> tuple[tuple[Range, ...], Expr, Expr]:
         """(ranges over a step of an operand, neighbouring threads last; the number in the step of
         the sum, that of the row or column)."""
         at = self.at
-        _, width, along = self._way(which)
+        _, width, along = at.way(which)
         other, count = (at.m, at.mr) if which == "a" else (at.n, at.nr)
         k, beside = Range(at.k, Const(0), Const(at.bk)), Range(other, Const(0), Const(count))
         if width == 1:
@@ -125,7 +131,9 @@ class Operands:
         rules = self._in_sum(k)
         if c.a.mode == "rows":
             first = m if at.one_tap else simplify(at.tap * at.mr + m)
-            start = Let(at.start, Cast(INDEX, Load(ROW_STARTS, (first,), "i32")))
+            start: Stmt = Let(at.start, Cast(INDEX, Load(ROW_STARTS, (first,), "i32")))
+            if at.keeps_starts:
+                start = Recall(at.start, self._starts.name)
             place = Box(c.a.buffer, simplify(at.start + (at.k0 + k) * c.a.stride))
             if not at.whole("rows") or c.a.guard is not None:
                 rules += (compare("ge", at.start, 0),)
@@ -168,9 +176,9 @@ class Operands:
 
     def _made(self, which: str, names: Body, rule: Expr, value: Expr) -> Source:
         """An element that is computed, or copied from where it lies."""
-        if self._way(which)[0] != "copy":
+        if not self.at.is_copied(which):
             return Source(names, rule, None, value, None)
-        load, guard = zero_filled(value)
+        load, guard = zero_filled_load(value)
         assert load is not None, value  # nothing else is copied
         return Source(names, rule, guard, value, Box(load.buffer, load.index[0]))
 
@@ -179,35 +187,39 @@ class Operands:
         _, k, other = self._points(which)
         a, b = self.at.step_places(step)
         box, row, column = (a, other, k) if which == "a" else (b, k, other)
+        swizzle = self.at.swizzle[which == "b"]
+        if swizzle is not None:
+            column = simplify(swizzle.column(row, column))
         return Box(box.buffer, box.offset + row * box.strides[0] + column)
 
     def fetched(self, which: str) -> Body:
         """All of an operand's next step, to the block's memory."""
-        at, x, (fetch, width, _) = self.at, self._source(which), self._way(which)
+        at, x, (fetch, width, _) = self.at, self._source(which), self.at.way(which)
         ranges, _, _ = self._points(which)
         to = self._spot(which, at.next)
         if fetch == "copy":
             assert x.place is not None, which
-            body: Body = (*x.names, Let(_VALID, x.valid), Fetch(to, x.place, width, _VALID))
-            if x.valid == ALWAYS:
-                body = (*x.names, Fetch(to, x.place, width, ALWAYS))
+            always = x.valid == ALWAYS
+            names = x.names if always else (*x.names, Let(_VALID, x.valid))
+            body: Body = (*names, Fetch(to, x.place, width, ALWAYS if always else _VALID,
+                                        at.dtype))
         else:
             body = (*_computed(x), Store((Put(to.buffer, to.offset, _X),)))
+        if which == "a" and at.keeps_starts:
+            return (Shares(self._starts, ranges, body),)
         return (Spread(ranges, "threads", at.threads, body),)
 
     # ------------------------------------------------------------ by way of registers
 
-    def registers(self) -> tuple[Registers, Registers]:
-        """Of the next step of both operands."""
-        at, out = self.at, []
-        for which, points in (("a", at.mr * at.bk), ("b", at.bk * at.nr)):
-            width = self._way(which)[1]
-            out.append(Registers(f"{which}_held", points // width, width, at.threads))
-        return out[0], out[1]
+    def registers(self, which: str) -> Registers:
+        """Of the next step of an operand."""
+        at, width = self.at, self.at.way(which)[1]
+        elements = at.bk * (at.mr if which == "a" else at.nr)
+        return Registers(f"{which}_held", elements // width, width, at.threads)
 
-    def held(self, which: str, of: Registers) -> Body:
+    def held(self, which: str) -> Body:
         """All of an operand's next step, to registers."""
-        x = self._source(which)
+        x, of = self._source(which), self.registers(which)
         ranges, _, _ = self._points(which)
         if of.width > 1:
             body: Body = (*x.names, Hold(of.name, of.width, x.place, x.valid))
@@ -215,10 +227,10 @@ class Operands:
             body = (*_computed(x), Hold(of.name, 1, None, ALWAYS, _X))
         return (Shares(of, ranges, body),)
 
-    def rounded(self, which: str, of: Registers) -> Body:
-        """... and from there to the block's memory."""
-        ranges, _, _ = self._points(which)
-        to = self._spot(which, self.at.step)
+    def rounded(self, which: str, step: Expr) -> Body:
+        """... and from there to the block's memory, as the step of a number."""
+        (ranges, _, _), of = self._points(which), self.registers(which)
+        to = self._spot(which, step)
         return (Shares(of, ranges, (Rounded(to, of.name, of.width, self.at.dtype),)),)
 
 

@@ -11,7 +11,6 @@ from aotc.ir.block_statements import (
     JoinSums,
     Owned,
     Product,
-    Registers,
     Sums,
     TeamSums,
 )
@@ -41,11 +40,11 @@ def block_product(expansion: Expansion, at: BlockSteps, elements: Expr) -> Body:
     operands = Operands(at)
     sums = Sums("acc", at.mr, at.nr, at.teams)
     totals = Sums("total", at.mr, at.nr, at.teams, f"of parts of {at.part} steps")
-    held = () if at.asynchronous else operands.registers()
-    steps = _copied_steps(at, operands, sums, totals) if at.asynchronous else _held_steps(
-        at, operands, sums, totals, held)
+    held = tuple(operands.registers(x) for x in "ab" if at.is_held(x))
+    steps = _steps_in_turns if at.stages == 1 else _steps_ahead
     own = totals if at.part else sums
-    tile: Body = (*operands.row_table(), sums, *((totals,) if at.part else ()), *held, steps,
+    tile: Body = (*operands.row_table(), sums, *((totals,) if at.part else ()), *held,
+                  steps(at, operands, sums, totals),
                   *_teams(at, own), *_behind(at), _epilogue(at, own))
     order = (at.columns, at.rows_loop)
     if expansion.how(c, "order") == "rows":
@@ -63,39 +62,42 @@ def _beyond(count: Expr) -> bool:
 
 # ---------------------------------------------------------------- steps of the sum
 
-def _copied_steps(at: BlockSteps, operands: Operands, sums: Sums, totals: Sums) -> For:
-    """Steps that are copied to the block's memory, ``stages`` - 1 of them ahead."""
+def _steps_ahead(at: BlockSteps, operands: Operands, sums: Sums, totals: Sums) -> For:
+    """Steps that come to the block's memory while others are multiplied, ``stages`` - 1 of them
+    ahead: copied, or in registers meanwhile."""
     ahead = at.stages - 1
-    begun = compare("ge", at.next, ahead)
-    wait: Body = (If(begun, (Arrived(at.stages - 2), Barrier())),)
-    fetch: Body = (If(compare("lt", at.next, at.steps), (
-        *at.place_of(at.next), *operands.fetched("a"), *operands.fetched("b"))), Commit())
+    copies = any(map(at.is_copied, "ab"))
+    held = [x for x in "ab" if at.is_held(x)]
+    begun, more = compare("ge", at.next, ahead), compare("lt", at.next, at.steps)
+    wait: Body = (If(begun, ((Arrived(at.stages - 2),) * copies + (Barrier(),))),)
+    fetch: Body = (If(more, (*at.place_of(at.next), *(
+        s for x in "ab" for s in (operands.held(x) if x in held else operands.fetched(x))))),
+        *(Commit(),) * copies)
+    put: Body = tuple(s for x in held for s in operands.rounded(x, at.next))
     return For(at.next, Const(0), simplify(at.steps + ahead), (
         *wait, *fetch, If(begun, (Let(at.step, simplify(at.next - ahead)),
-                                  _tile(at, sums), *_joined(at, sums, totals)))))
+                                  _tile(at, sums), *_joined(at, sums, totals))),
+        *((If(more, put),) if put else ())))
 
 
-def _held_steps(at: BlockSteps, operands: Operands, sums: Sums, totals: Sums,
-                held: tuple[Registers, ...]) -> For:
-    """Steps of which registers hold the next while one is multiplied."""
+def _steps_in_turns(at: BlockSteps, operands: Operands, sums: Sums, totals: Sums) -> For:
+    """Steps in one place of the block's memory: registers hold the next while one is
+    multiplied."""
     begun = compare("gt", at.next, 0)
-    put: Body = (If(begun, (Let(at.step, simplify(at.next - 1)),
-                            *operands.rounded("a", held[0]), *operands.rounded("b", held[1]),
+    step = Let(at.step, simplify(at.next - 1))
+    put: Body = (If(begun, (step, *operands.rounded("a", at.step), *operands.rounded("b", at.step),
                             Barrier())),)
     hold: Body = (If(compare("lt", at.next, at.steps), (
-        *at.place_of(at.next), *operands.held("a", held[0]), *operands.held("b", held[1]))),)
-    # with one stage the next step takes this one's place
-    again: Body = (Barrier(),) if at.stages == 1 else ()
+        *at.place_of(at.next), *operands.held("a"), *operands.held("b"))),)
     return For(at.next, Const(0), simplify(at.steps + 1), (
-        *put, *hold, If(begun, (Let(at.step, simplify(at.next - 1)), _tile(at, sums), *again,
-                                *_joined(at, sums, totals)))))
+        *put, *hold, If(begun, (step, _tile(at, sums), Barrier(), *_joined(at, sums, totals)))))
 
 
 def _tile(at: BlockSteps, sums: Sums) -> BlockTile:
     a, b = at.step_places(at.step)
     k = at.step if at.one_tap else simplify(at.step % at.k_steps)
     return BlockTile(at.c.row, at.c.micro.template, sums, a, b, at.bk, simplify(k * at.bk),
-                     None if at.whole("sum") else at.kc)
+                     None if at.whole("sum") else at.kc, at.swizzle)
 
 
 def _joined(at: BlockSteps, sums: Sums, totals: Sums) -> Body:

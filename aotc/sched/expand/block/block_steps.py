@@ -6,7 +6,7 @@ first column and row of a tile, ``~next``, the step of the sum that comes to the
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from aotc.ir.block_statements import BlockArray, Constants, Digits
+from aotc.ir.block_statements import BlockArray, Constants, Digits, Swizzle
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const, Expr, as_expr
 from aotc.ir.kernel.plan_stages import Contract
@@ -67,11 +67,26 @@ class BlockSteps:
         """Steps of a part of the sum (0: it runs whole)."""
         return self.c.micro.part // self.bk
 
+    def way(self, which: str) -> tuple[str, int, str]:
+        """(how an operand is fetched, how many neighbours at once, along what threads do)."""
+        fetch, width, along = (self.c.writing.said[f"{which}_{what}"]
+                               for what in ("fetch", "width", "along"))
+        assert isinstance(fetch, str) and isinstance(width, int) and isinstance(along, str), which
+        return fetch, width, along
+
+    def is_copied(self, which: str) -> bool:
+        """True if an operand comes to the block's memory while others are multiplied."""
+        return self.way(which)[0] == "copy"
+
+    def is_held(self, which: str) -> bool:
+        """True if an operand stands in registers while others are multiplied: what is rounded."""
+        return not self.is_copied(which) and self.dtype != "f32"
+
     @property
-    def asynchronous(self) -> bool:
-        """True if operands may come to the block's memory while others are multiplied; else they
-        stand in registers meanwhile."""
-        return self.row.staging is not None and "copy" in self.row.staging.ways
+    def keeps_starts(self) -> bool:
+        """True if each thread knows in registers where the rows start that it copies from: the same
+        ones in every step."""
+        return self.c.a.mode == "rows" and self.one_tap and self.is_copied("a")
 
     # ------------------------------------------------------------ sizes
 
@@ -178,6 +193,16 @@ class BlockSteps:
         return 4 * a // DTYPES[self.dtype].size, 4 * b // DTYPES[self.dtype].size
 
     @property
+    def swizzle(self) -> tuple[Swizzle | None, Swizzle | None]:
+        """How the rows of A's and of B's steps are turned: 8 of them next to each other, which are
+        read at once, by 16 bytes each, lie in different banks."""
+        assert self.row.staging is not None, self.row.name
+        if not self.row.staging.swizzled:
+            return None, None
+        a, b = (_swizzle(words, 16 // DTYPES[self.dtype].size) for words in self.row.staging.pitch)
+        return a, b
+
+    @property
     def constants(self) -> Constants:
         if self.row.staging is None:
             return ((_own("NR"), self.nr), (_own("SLICES"), self.bk))
@@ -206,13 +231,19 @@ class BlockSteps:
                             b.offset + size * b.elements,
                             "where rows start in memory; -1: a row of zeros")
         return (a, b, *((others,) if self.teams > 1 else ()),
-                *((starts,) if self.c.a.mode == "rows" else ()))
+                *((starts,) if self.c.a.mode == "rows" and not self.keeps_starts else ()))
 
     @property
     def tap_count(self) -> int:
         most = upper(self.taps)
         assert most is not None, self.c.row  # ``share_by_threads`` refuses those
         return most
+
+
+def _swizzle(words: int, chunk: int) -> Swizzle | None:
+    """Of rows of so many words of 4 bytes."""
+    chunks = min(words // 4, 8)
+    return Swizzle(chunk, chunks, 8 // chunks) if chunks > 1 else None
 
 
 def _named(value: Expr, name: str) -> Expr:
