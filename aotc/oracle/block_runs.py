@@ -149,7 +149,9 @@ class BlockRuns(TileRuns):
     def block_tile(self, s: BlockTile) -> None:
         sums = self.block_sums[s.sums.name]
         a = self._operand(s.a, s.sums.mr, s.depth, s.swizzle[0])
-        b = self._operand(s.b, s.depth, s.sums.nr, s.swizzle[1])
+        shape = (s.sums.nr, s.depth) if s.by_columns else (s.depth, s.sums.nr)
+        b = self._operand(s.b, *shape, s.swizzle[1])
+        b = b.T if s.by_columns else b
         share = s.depth // s.sums.teams
         for team in range(s.sums.teams):
             first = team * share

@@ -202,7 +202,7 @@ class ProductWriter(NeighbourWriter):
         text = self.template(s.template).render(
             a=self._now(s.a, own_a), b=self._now(s.b, own_b), sums=s.sums.name, operand=row.a,
             element=_element(row.a), depth="SHARE" if s.sums.teams > 1 else "BK",
-            a_turn=_turn(a, "m"), b_turn=_turn(b, "n"))
+            a_turn=_turn(a, "m"), b_turn=_turn(b, "n"), by_columns=s.by_columns)
         lines = text.splitlines()
         return [f"if ({' && '.join(busy)}) {{", *indent(lines), "}"] if busy else lines
 

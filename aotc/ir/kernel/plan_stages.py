@@ -178,13 +178,14 @@ class Slices:
 class Contract:
     """C[m, n] = sum over taps and k of A[m, tap, k] * B[tap, k, n], in register tiles of ``micro``.
 
-    outer: loops around everything; m: the axes flattened into rows; n: the lane axis;
-    taps: outer reduction axes; k: the innermost reduction axis.  ``puts`` use Var ``acc``.
-    turned: None where results are stored as they come; slices: None where sums run whole.  whole:
-    which of "rows" and "columns" fill every register tile; tiles of the others may be cut at their
-    end.  With mode "expanded" a panel of grouped weights is expanded to f32 in the scratch
-    ``b.pad`` for all rows.  writing: the Schedule's choices.  again: threads that share it wait
-    behind each tile, because what comes next uses the memory of its steps.
+    outer: loops around everything; m: the axes flattened into rows; n: the lane axis; taps: outer
+    reduction axes; k: the innermost reduction axis. ``puts`` use Var ``acc``. turned: None where
+    results are stored as they come; slices: None where sums run whole. whole: which of "rows" and
+    "columns" fill every register tile; tiles of the others may be cut at their end. grain: the
+    first column, and the end of the last, are multiples of it. With mode "expanded" a panel of
+    grouped weights is expanded to f32 in the scratch ``b.pad`` for all rows. writing: the
+    Schedule's choices. again: threads that share it wait behind each tile, because what comes next
+    uses the memory of its steps.
     """
 
     micro: MicroKernel
@@ -200,6 +201,7 @@ class Contract:
     turned: Turned | None = None
     slices: Slices | None = None
     whole: tuple[str, ...] = ()
+    grain: int = 1
     writing: StageChoice = UNSAID
     again: bool = False
 

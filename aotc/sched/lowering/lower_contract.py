@@ -20,6 +20,8 @@ from aotc.sched.model.stored_rows import rows_in_place
 from aotc.sched.rows.panels import panel_base
 from aotc.target.kernel_rows import ProductRow
 
+_GRAINS = (16, 8, 4, 2, 1)  # elements of 1 to 16 bytes in 16 bytes
+
 
 def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract:
     """One Contract over the stage's box, as ``ctx.group.choices`` say."""
@@ -58,9 +60,12 @@ def _stored_dtypes(f: Factors, a: Operand, b: Operand, row: ProductRow) -> Dtype
 
 def mark_whole_tiles(ctx: Context, c: Contract) -> Contract:
     """The Contract that knows which of its rows and columns fill every register tile: those whose
-    number in one work item, not in the tensor, is a multiple of the tile's."""
+    number in one work item, not in the tensor, is a multiple of the tile's; and where its columns
+    may begin and end."""
     counts = {"rows": (c.row_count, c.micro.mr), "columns": (c.n.hi - c.n.lo, c.micro.nr)}
-    return replace(c, whole=tuple(
+    grain = next(n for n in _GRAINS if all(
+        is_multiple(e, n, ctx.values) for e in (c.n.lo, c.n.hi)))
+    return replace(c, grain=grain, whole=tuple(
         what for what, (n, d) in counts.items() if is_multiple(n, d, ctx.values)))
 
 

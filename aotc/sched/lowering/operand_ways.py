@@ -5,12 +5,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from aotc.errors import ScheduleError
-from aotc.ir.access import stride
+from aotc.ir.access import is_multiple, stride
 from aotc.ir.category import zero_filled_load
 from aotc.ir.dtypes import DTYPES, HALVES
-from aotc.ir.expr import Axis, Const, Expr, Load, walk
+from aotc.ir.expr import Axis, Const, Expr, Load, axes_of, substitute, walk
 from aotc.ir.kernel.plan_stages import Contract, Nest, points
-from aotc.ir.simplify import are_equal, simplify
 from aotc.sched.model.lane_nests import picks_element
 from aotc.target.kernel_rows import ProductRow
 
@@ -51,18 +50,21 @@ def _ways(c: Contract, which: str, row: ProductRow, scratch: Collection[str],
           lined: Collection[str]) -> list[Way]:
     assert row.staging is not None, row.name
     o, other = (c.a if which == "a" else c.b), other_axis(which)
-    stored, wide = _stored(c, which, scratch), _wide(c, which, lined)
+    stored = _stored(c, which, scratch)
     copied = "copy" in row.staging.ways and stored == row.a
     first = "sum" if o.mode in ("rows", "packed") else other
     best = first if o.mode != "packed" or _side_by_side(c, which, first) else other
     out = []
     for along in (best, *({"sum", other} - {best})):
-        widths = (wide, 1) if wide > 1 and runs_inside(which, along) else (1,)
+        inside, wide = runs_inside(which, along), _wide(c, which, along, lined)
+        # columns of a step may take the place of its rows, where a row's instructions read both
+        turned = which == "b" and row.staging.swizzled and copied
+        widths = (wide, 1) if wide > 1 and (inside or turned) else (1,)
         out += [Way("copy", n, along) for n in widths
                 if copied and n * DTYPES[row.a].size >= LEAST]
         # what is rounded goes by way of registers, which f32 comes to in fours
         rounded = stored == "f32" and row.a != stored
-        out += [Way("value", n, along) for n in (widths if rounded else (1,))]
+        out += [Way("value", n, along) for n in (widths if rounded and inside else (1,))]
     return out
 
 
@@ -72,16 +74,16 @@ def other_axis(which: str) -> str:
 
 
 def runs_inside(which: str, along: str) -> bool:
-    """True if neighbours along an axis are neighbours in the block's memory, too."""
+    """True if neighbours along an axis usually are neighbours in the block's memory, too."""
     return along == ("sum" if which == "a" else "columns")
 
 
 def fetch_faults(c: Contract, scratch: Collection[str], lined: Collection[str]) -> list[str]:
     """Operands of a Contract that cannot be fetched as its ``writing`` says."""
     said, faults = c.writing.said, list[str]()
-    for which, inner in (("a", "sum"), ("b", "columns")):
-        width = said.get(f"{which}_width", 1)
-        wide = width == _wide(c, which, lined) and said.get(f"{which}_along") == inner
+    for which in "ab":
+        width, along = said.get(f"{which}_width", 1), said.get(f"{which}_along")
+        wide = width == _wide(c, which, str(along), lined)
         copied = said.get(f"{which}_fetch") == "copy"
         if copied and _stored(c, which, scratch) is None or width != 1 and not wide:
             faults.append(f"{c.row}: cannot fetch with {_text(said, which)}")
@@ -164,17 +166,34 @@ def _dtype(c: Contract, which: str) -> str:
     return c.micro.dtypes.a if which == "a" else c.micro.dtypes.b
 
 
-def _wide(c: Contract, which: str, lined: Collection[str]) -> int:
-    """How many of an operand's elements lie side by side at multiples of 16 bytes: as many as those
-    are, or 1."""
-    o, n = (c.a if which == "a" else c.b), WIDE // DTYPES[_dtype(c, which)].size
+def _wide(c: Contract, which: str, along: str, lined: Collection[str]) -> int:
+    """How many of an operand's elements along the sum, or its other axis, lie side by side at
+    multiples of 16 bytes: as many as those are, or 1."""
+    o, inner = (c.a if which == "a" else c.b), runs_inside(which, along)
+    if o.mode == "packed":
+        return _wide_computed(c, which, along, lined)
+    n = WIDE // DTYPES[_dtype(c, which)].size
     if o.mode == "panel":
-        return n
-    if o.mode == "packed" or o.buffer not in lined or which == "a" and o.stride != Const(1):
+        return n if inner else 1
+    if not inner or o.buffer not in lined or which == "a" and o.stride != Const(1):
         return 1
     counted = (o.offset, c.k.axis.extent) if which == "a" else (
-        o.offset, o.stride, c.n.hi, c.n.lo)
-    return n if all(are_equal(simplify(e % n), Const(0)) for e in counted) else 1
+        o.offset, o.stride, Const(c.grain))
+    return n if all(is_multiple(e, n) for e in counted) else 1
+
+
+def _wide_computed(c: Contract, which: str, along: str, lined: Collection[str]) -> int:
+    """The same of an operand of elements that have a condition, or at places that do not only count
+    the sum."""
+    load, guard = zero_filled_load((c.a if which == "a" else c.b).packed)
+    axis = c.k.axis if along == "sum" else own_axis(c, which)
+    if load is None or axis is None or load.buffer not in lined or (
+            guard is not None and axis in axes_of(guard)) or stride(
+                load.index[0], axis) != Const(1):
+        return 1
+    n, first = WIDE // DTYPES[load.dtype].size, substitute(load.index[0], {axis: Const(0)})
+    count = axis.extent if along == "sum" else Const(c.grain)
+    return n if is_multiple(first, n) and is_multiple(count, n) else 1
 
 
 __all__ = ["Way", "check_team", "fetch_faults", "may_team", "most_threads_together", "other_axis",

@@ -186,7 +186,8 @@ class Operands:
         """Where the element lies in the block's memory."""
         _, k, other = self._points(which)
         a, b = self.at.step_places(step)
-        box, row, column = (a, other, k) if which == "a" else (b, k, other)
+        by_rows = which == "a" or self.at.by_columns
+        box, (row, column) = a if which == "a" else b, (other, k) if by_rows else (k, other)
         swizzle = self.at.swizzle[which == "b"]
         if swizzle is not None:
             column = simplify(swizzle.column(row, column))

@@ -83,6 +83,12 @@ class BlockSteps:
         return not self.is_copied(which) and self.dtype != "f32"
 
     @property
+    def by_columns(self) -> bool:
+        """True if a step of B lies by its columns, neighbours of the sum side by side."""
+        fetch, width, along = self.way("b")
+        return fetch == "copy" and width > 1 and along == "sum"
+
+    @property
     def keeps_starts(self) -> bool:
         """True if each thread knows in registers where the rows start that it copies from: the same
         ones in every step."""
@@ -188,9 +194,15 @@ class BlockSteps:
     @property
     def pitches(self) -> tuple[int, int]:
         """Elements from one row of a step of A, or of B, to the next."""
+        a, b = self._words
+        return 4 * a // DTYPES[self.dtype].size, 4 * b // DTYPES[self.dtype].size
+
+    @property
+    def _words(self) -> tuple[int, int]:
+        """The same in words of 4 bytes; columns of B lie as rows of A do."""
         assert self.row.staging is not None, self.row.name
         a, b = self.row.staging.pitch
-        return 4 * a // DTYPES[self.dtype].size, 4 * b // DTYPES[self.dtype].size
+        return a, a if self.by_columns else b
 
     @property
     def swizzle(self) -> tuple[Swizzle | None, Swizzle | None]:
@@ -199,7 +211,7 @@ class BlockSteps:
         assert self.row.staging is not None, self.row.name
         if not self.row.staging.swizzled:
             return None, None
-        a, b = (_swizzle(words, 16 // DTYPES[self.dtype].size) for words in self.row.staging.pitch)
+        a, b = (_swizzle(words, 16 // DTYPES[self.dtype].size) for words in self._words)
         return a, b
 
     @property
@@ -209,7 +221,12 @@ class BlockSteps:
         ak, bn = self.pitches
         return ((_own("MR"), self.mr), (_own("NR"), self.nr), (_own("BK"), self.bk),
                 (_own("AK"), ak), (_own("BN"), bn), (_own("A_STEP"), self.mr * ak),
-                (_own("B_STEP"), self.bk * bn))
+                (_own("B_STEP"), self.b_rows * bn))
+
+    @property
+    def b_rows(self) -> int:
+        """Rows of a step of B in the block's memory."""
+        return self.nr if self.by_columns else self.bk
 
     def step_places(self, step: Expr) -> tuple[Box, Box]:
         """Where a step of A, and of B, lies in the block's memory."""
@@ -223,8 +240,10 @@ class BlockSteps:
         size, (ak, bn) = DTYPES[self.dtype].size, self.pitches
         a = BlockArray(A_STEPS, self.dtype, (self.stages, self.mr, ak), self.base,
                        "steps of A, MR rows of BK, AK apart")
-        b = BlockArray(B_STEPS, self.dtype, (self.stages, self.bk, bn),
-                       a.offset + size * a.elements, "steps of B, BK rows of NR, BN apart")
+        b = BlockArray(B_STEPS, self.dtype, (self.stages, self.b_rows, bn),
+                       a.offset + size * a.elements,
+                       "steps of B, NR columns of BK, BN apart" if self.by_columns else
+                       "steps of B, BK rows of NR, BN apart")
         others = BlockArray(OTHERS, "f32", (self.teams - 1, self.mr, self.nr), self.base,
                             "teams' sums, in the end")
         starts = BlockArray(ROW_STARTS, "i32", (self.tap_count, self.mr),
