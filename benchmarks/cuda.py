@@ -1,164 +1,124 @@
-"""aotc on a GPU, beside PyTorch: builds, checks and times small models in one run.
+"""aotc on a GPU, beside PyTorch: one run of less than nine minutes.
 
-    python -m benchmarks.cuda [MODEL ...] [--target cuda:sm_90] [--seconds 2] [--simulate]
-                              [--models FOLDER] [--json cuda.json] [--no-torch]
+    python -m benchmarks.cuda --out DIR [--stages 1 2 3] [--minutes 8.7] [--target cuda:sm_90]
+                              [--machine h100] [--simulate]
 
-Needs Python 3.11 with numpy, onnx, jinja2 and cffi, nvcc, and a C compiler; models of the zoo need
-its folder (AOTC_ZOO) or finished .onnx files in --models, digits needs scikit-learn.  PyTorch is
-measured where torch finds the GPU (torchvision for the convolutional nets, transformers for
-bert_tiny), each model eager and under torch.compile; what is missing is skipped with a reason.
+Needs Python 3.11 with numpy, onnx, jinja2, cffi and pytest, nvcc and a C compiler. All models are
+made from seeds.  Stages: (1) what the GPU reaches: copies and torch's products; (2) tests of the
+rows on it; (3) operators: Gensor's, DietCode's, 4096^3, few rows, attention, in all types, beside
+torch eager, as a CUDA graph and (4096^3) compiled with max-autotune; (4) nets at batch 1 and 32 in
+f16 and tf32, beside torch.compile and, where present, ONNX Runtime's CUDA provider; (5)
+compute-sanitizer on three models; (6) predicted beside measured seconds.  What is missing is
+skipped with a reason, what aotc refuses is written down as refused.
 
-Times are milliseconds per inference with inputs and outputs in device memory: so many inferences
-are started one after the other that they take a while, then waited for; systems take turns.
---simulate does everything but the timing, on a machine without a GPU.
+DIR/cuda.json is written after every row, so that a run that is cut keeps what it has.  Milliseconds
+are of one inference with inputs and outputs in device memory; systems take turns.
+--simulate is a dry run of everything but the timing, on tiny shapes, without a GPU.
 """
 
 import argparse
-import importlib.util
-import json
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from aotc.errors import AotcError
-from aotc.options import Options
-from aotc.pipeline import run_pipeline
-from aotc.runtime.compile_bundle import build
 from aotc.runtime.cuda_model import devices
-from aotc.runtime.loading import load
 from aotc.target import TARGETS
-from aotc.tools.bench import interleave
-from aotc.tools.peers import open_reference
-from aotc.tools.verify import compare
-from benchmarks import models, torch_models
+from benchmarks import models
+from benchmarks.gpu import cases, checks, nets, torch_twins
+from benchmarks.gpu.measure import measure_case, measure_net
+from benchmarks.gpu.prepare import Pool
+from benchmarks.gpu.stages import Stages
+from benchmarks.gpu.timing import time_systems
 
-NAMES = ("digits", "bert_tiny", "squeezenet1_1", "mobilenet_v2")
-BATCH_SECONDS = 0.02  # inferences started before waiting: enough to fill so much time
+# seconds of each stage at most; what one leaves is not the next one's
+SHARES = {"1 ceilings": 30, "2 rows": 100, "3 operators": 170, "4 nets": 130, "5 sanitizers": 50,
+          "6 cost": 10}
+SANITIZED = ("mlp", "convnet", "attention")
+DRY = 20  # a simulator may take so many times as long
+AUTOTUNED = ("bert_base", "resnet50")  # at batch 1 in f16; of the others compilation takes too long
+# of a dry run: one of each kind and type
+DRY_KINDS, DRY_TYPES = ("matmul", "conv", "attention", "norm"), ("f32", "f16", "s8", "int4w")
+DRY_NETS = ("bert_base", "resnet50", "llama_layer")
 
 
-def find_case(name, folder):
-    """The models.Case of a name: digits, a file FOLDER/NAME.onnx, or what ``models`` has.
-    LookupError with the reason if there is none."""
-    path = Path(folder) / f"{name}.onnx"
-    if name == "digits" and not path.exists():
-        return _digits(path)
-    if not path.exists() or models.zoo_folder().is_dir():
+def operators(simulate):
+    """The cases of stage 3, the most wanted first."""
+    found = [*cases.CUBE, *cases.FEW_ROWS, *cases.ATTENTION, *cases.DIETCODE, *cases.OTHERS,
+             *cases.GENSOR]
+    if not simulate:
+        return found
+    kept = {(c.kind, c.type if c.kind == "matmul" else ""): c.small() for c in reversed(found)
+            if c.type in DRY_TYPES and c.kind in DRY_KINDS}
+    return [*kept.values()]
+
+
+def networks(simulate):
+    """The nets of stage 4."""
+    if not simulate:
+        return nets.ALL
+    return [nets.Net(n.kind, 2, n.type, small=True) for n in nets.ALL
+            if n.batch == 1 and n.kind in DRY_NETS and n.type != "tf32"]
+
+
+def measure_ceilings(stages, rows, why):
+    """Bytes/s of copies, and torch's products of every type."""
+    if why:
+        rows["skipped"] = why
+        return
+    stages.note(rows, "copies of 256 MB", {"TB/s": torch_twins.copy_rate(256 << 20) * 1e-12})
+    for case in cases.CUBE:
+        if stages.late():
+            return
+        row = {}
         try:
-            return models.case(name, folder)
-        except KeyError:
-            raise LookupError("neither a zoo model (AOTC_ZOO), nor a file in --models") from None
-    return models.Case(name, path, {})
+            torch_twins.allow_tf32(case.type == "tf32")
+            feeds = cases.make_feeds([("x", "int8" if case.type == "s8" else "float32",
+                                       case.sizes[:2])])
+            args = [t for of in torch_twins.tensors_of(case, feeds) for t in of]
+            system = torch_twins.eager(torch_twins.function_of(case), args)
+            ms = time_systems({"torch": system}, 0.3)["torch"]
+            row = {"torch ms": ms, "TFLOP/s": case.flops() / ms * 1e-9}
+        except Exception as err:  # what torch lacks differs by version
+            row = {"torch": f"{type(err).__name__}: {err}".splitlines()[0]}
+        stages.note(rows, case.name, row)
 
 
-def _digits(path):
-    if importlib.util.find_spec("sklearn") is None:
-        raise LookupError("scikit-learn is not installed")
-    source = models.ROOT / "examples" / "digits" / "train.py"
-    spec = importlib.util.spec_from_file_location("digits_train", source)
-    train = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(train)
-    images = train.write_model(path)[1]
-    return models.Case("digits", path, {"images": images[:64].copy()})
+def measure_all(stages, rows, pool, wanted, measure):
+    """Rows of what the pool prepares, in turn; what there is no time for is named."""
+    for n, one in enumerate(wanted):
+        if stages.late():
+            rows["left out"] = [w.name for w in wanted[n:]]
+            return
+        try:
+            row = measure(one, pool.get(one.stem, stages.left))
+        except TimeoutError:
+            row = {"left out": "not built in time"}
+        except AotcError as err:
+            row = {"failed": str(err)}
+        except Exception as err:  # a row that fails is no reason to lose the others
+            row = {"failed": f"{type(err).__name__}: {err}".splitlines()[0]}
+        stages.note(rows, one.name, row)
 
 
-def make_feeds(program):
-    """Random inputs of a program, dynamic dimensions in the middle of their capped range."""
-    from aotc.samples import extents, random_inputs
-    return random_inputs(program, extents(program)[0])
+def check_sanitized(stages, rows, pool, simulate):
+    """compute-sanitizer on small models."""
+    for n, name in enumerate(SANITIZED):
+        try:
+            made = pool.get(f"s_{name}", stages.left)
+        except TimeoutError:
+            rows["left out"] = SANITIZED[n:]
+            return
+        row = {"refused": made.fault} if made.fault else (
+            {"built": True} if simulate else
+            checks.sanitize(made.folder, f"s_{name}", stages.left / (len(SANITIZED) - n)))
+        stages.note(rows, name, row)
 
 
-def open_case(case, target, folder, simulate):
-    """(Model built and loaded, feeds, seconds by step) of a Case."""
-    out, clock = Path(folder) / f"{case.name}.bundle", time.perf_counter
-    start = clock()
-    work = run_pipeline(Options(case.path, out, target, case.name))
-    middle = clock()
-    build(out, jobs=8, simulate=simulate)
-    end = clock()
-    model = load(out, simulate=simulate)
-    return model, case.feeds or make_feeds(work.program), {"compile": middle - start,
-                                                           "build": end - middle}
-
-
-def check(case, model, feeds):
-    """Worst (share of the range, whether all outputs are right) of one run."""
-    want, got = open_reference(case.path)[1](feeds), model.run(feeds)
-    matches = [compare(n, got[n], want[n]) for n in got]
-    return max(m.share for m in matches), all(m.ok for m in matches)
-
-
-def batched(call, wait):
-    """``call`` so often that a batch takes BATCH_SECONDS, then ``wait``: (batch(), size)."""
-    def batch(n):
-        for _ in range(n):
-            call()
-        wait()
-    batch(3)
-    size = 1
-    while size < 1 << 16:
-        start = time.perf_counter()
-        batch(size)
-        took = time.perf_counter() - start
-        if took >= BATCH_SECONDS:
-            break
-        size = max(size + 1, int(size * min(8.0, 1.1 * BATCH_SECONDS / max(took, 1e-6))))
-    return (lambda: batch(size)), size
-
-
-def open_systems(name, model, feeds, with_torch):
-    """{system: (call, wait)} to time, and {system: reason} of those left out."""
-    bound = model.bind(feeds)
-    bound.upload()
-    systems, skipped = {"aotc": (bound.launch, model.synchronize)}, {}
-    for system in ("torch eager", "torch.compile"):
-        reason = "not asked for" if not with_torch else torch_models.why_not()
-        if not reason:
-            try:
-                call = torch_models.open_torch(name, list(feeds.values()),
-                                               system == "torch.compile")
-                call()
-                systems[system] = (call, torch_models.wait)
-            except Exception as err:  # torch's compilers raise whatever they like
-                reason = f"{type(err).__name__}: {err}".splitlines()[0]
-        if reason:
-            skipped[system] = reason
-    return systems, skipped
-
-
-def time_systems(systems, seconds):
-    """{system: {"median_ms", "min_ms", "batch", "batches"}}, systems taking turns."""
-    batches = {name: batched(*pair) for name, pair in systems.items()}
-    timings = interleave({n: b for n, (b, _) in batches.items()}, seconds)
-    return {t.name: {"median_ms": t.median_ms / batches[t.name][1],
-                     "min_ms": t.min_ms / batches[t.name][1],
-                     "batch": batches[t.name][1], "batches": t.calls} for t in timings}
-
-
-def run_model(case, args, folder):
-    """The result row of one model, compiled into ``folder``: a dict for the JSON file."""
-    name = case.name
-    model, feeds, seconds = open_case(case, args.target, folder, args.simulate)
-    start = time.perf_counter()
-    share, right = check(case, model, feeds)
-    row = {"ok": right, "share": float(share), "compile_s": seconds["compile"],
-           "build_s": seconds["build"], "check_s": time.perf_counter() - start}
-    print(f"{name:16}{'ok' if right else 'MISMATCH':10}{share:10.2g} of the range   compile "
-          f"{row['compile_s']:.1f} s, build {row['build_s']:.1f} s", flush=True)
-    if args.simulate:
-        return row
-    systems, row["skipped"] = open_systems(name, model, feeds, not args.no_torch)
-    row["times"] = time_systems(systems, args.seconds)
-    ours = row["times"]["aotc"]["median_ms"]
-    rate = f"  {case.gflop / ours * 1e3:.0f} GFLOP/s" if case.gflop else ""
-    for system, t in row["times"].items():
-        extra = rate if system == "aotc" else f"  aotc takes {ours / t['median_ms']:.2f} of it"
-        print(f"    {system:14}{t['median_ms']:10.4f} ms  (best {t['min_ms']:.4f}){extra}")
-    for system, reason in row["skipped"].items():
-        print(f"    {system:14}skipped: {reason}", flush=True)
-    return row
+def own_model(name):
+    """One of ``models.OWN``."""
+    return models.OWN[name]()[0]
 
 
 def pick_target(simulate):
@@ -171,42 +131,78 @@ def pick_target(simulate):
     return name if name in TARGETS else "cuda"
 
 
+def run(args, scratch):
+    """All stages that are asked for; the Stages."""
+    about = {"target": args.target, "machine": args.machine, "gpus": devices(),
+             "simulated": args.simulate, "python": sys.version.split()[0]}
+    slow = DRY if args.simulate else 1
+    stages = Stages(args.out, args.minutes * 60 * slow, about)
+    why = "a dry run" if args.simulate else torch_twins.why_not()
+    asked, ops, whole = set(args.stages), operators(args.simulate), networks(args.simulate)
+    pool = Pool(scratch, args.target, args.machine, args.simulate, args.jobs)
+    try:
+        for number, wanted in ((3, ops), (4, whole)):
+            for one in wanted if number in asked else ():
+                pool.ask(one.stem, one.model, one.options)
+        for name in SANITIZED if 5 in asked else ():
+            pool.ask(f"s_{name}", partial(own_model, name), {})
+
+        def modes(case):
+            return ("max-autotune",) if case.source == "4096^3" and case.type == "f16" else ()
+
+        def mode(net):
+            tuned = net.kind in AUTOTUNED and net.batch == 1 and net.type == "f16"
+            return "max-autotune" if tuned else "reduce-overhead"
+        work = {
+            1: lambda s, rows: measure_ceilings(s, rows, why),
+            2: lambda s, rows: rows.update(checks.run_row_tests(s.left, args.simulate)),
+            3: lambda s, rows: measure_all(s, rows, pool, ops, lambda c, p: measure_case(
+                c, p, args.simulate, why, modes(c))),
+            4: lambda s, rows: measure_all(s, rows, pool, whole, lambda n, p: measure_net(
+                n, p, args.simulate, why, mode(n))),
+            5: lambda s, rows: check_sanitized(s, rows, pool, args.simulate),
+            6: lambda s, rows: rows.update(checks.compare_costs(
+                s.results.get("3 operators", {})))}
+        for number, (name, seconds) in enumerate(SHARES.items(), 1):
+            if number in asked:
+                stages.run(name, seconds * slow, work[number])
+    finally:
+        pool.close()
+    return stages
+
+
+def wrong_rows(results):
+    """Names of what failed or is wrong."""
+    return [f"{stage}: {name}" for stage, rows in results.items() if stage != "about"
+            for name, row in [*rows.items(), (stage, rows)]
+            if isinstance(row, dict) and ("failed" in row and row["failed"]
+                                          or row.get("ok") is False or row.get("passed") is False)]
+
+
 def main(argv=None):
-    """Measure; the exit code is 1 if a model failed or is wrong, 2 if there is nothing to run
+    """Measure; the exit code is 1 if something failed or is wrong, 2 if there is nothing to run
     on."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("models", nargs="*", help=", ".join(NAMES))
+    parser.add_argument("--out", required=True, help="folder for cuda.json")
+    parser.add_argument("--stages", type=int, nargs="+", default=[*range(1, len(SHARES) + 1)])
+    parser.add_argument("--minutes", type=float, default=8.7, help="of the whole run")
     parser.add_argument("--target", help="the first GPU's own if left out")
-    parser.add_argument("--seconds", type=float, default=2.0, help="per model and system")
+    parser.add_argument("--machine", help="the GPU that is decided for, by name (aotc targets)")
     parser.add_argument("--simulate", action="store_true", help="build for the CPU, check only")
-    parser.add_argument("--models", dest="folder", help="folder with, or for, the .onnx files")
-    parser.add_argument("--json", default="cuda.json", help="file for the results")
-    parser.add_argument("--no-torch", action="store_true", help="aotc alone")
+    parser.add_argument("--jobs", type=int, help="processes that compile (one a CPU)")
+    parser.add_argument("--scratch", help="folder for models and bundles; a temporary one")
     args = parser.parse_args(argv)
     try:
         args.target = args.target or pick_target(args.simulate)
     except AotcError as err:
         parser.error(str(err))
-    gpus = ", ".join(f"{n} ({c})" for n, c in devices()) or "none"
-    print(f"target {args.target}{', simulated' if args.simulate else ''}; GPUs: {gpus}; numpy "
-          f"{np.__version__}")
-    results, failed = {}, {}
-    if args.folder:
-        Path(args.folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="aotc-cuda-") as scratch:
-        for name in args.models or NAMES:
-            try:
-                case = find_case(name, args.folder or scratch)
-                results[name] = run_model(case, args, scratch)
-            except LookupError as err:
-                print(f"{name:16}skipped: {err}", flush=True)
-            except AotcError as err:
-                failed[name] = str(err)
-                print(f"{name:16}failed: {err}", file=sys.stderr, flush=True)
-    Path(args.json).write_text(json.dumps({
-        "target": args.target, "gpus": devices(), "simulated": args.simulate,
-        "results": results, "failed": failed}, indent=1) + "\n")
-    return 1 if failed or not all(r["ok"] for r in results.values()) else 0
+        folder = Path(args.scratch or scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        stages = run(args, folder)
+    wrong = wrong_rows(stages.results)
+    print("\n".join(wrong) or "nothing is wrong", f"\n{stages.path}", flush=True)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ class CudaModel(Model):
         return ins, [m or DeviceMemory(self._library, a.nbytes)
                      for m, a in zip(shared, outputs)]
 
-    def _start(self, syms: Any, ins: Any, outs: Any) -> None:
+    def _start(self, syms: Any, ins: Any, outs: Any, stream: int = 0) -> None:
         """Start the kernels on device memory, in an arena that is large enough."""
         function, null = self._library.function, self._ffi.NULL
         need = function("arena_size_of")(syms)
@@ -161,7 +161,8 @@ class CudaModel(Model):
                                            arena.pointer, arena.nbytes, null))
         if self._order:
             self._library.lib.aotc_cusim_set_order(self._order.encode())
-        self._checked(function("run_buffers")(self._context, syms, ins, outs, null))
+        self._checked(function("run_buffers")(self._context, syms, ins, outs,
+                                              self._ffi.cast("void *", stream)))
 
 
 class CudaBound:
@@ -200,9 +201,10 @@ class CudaBound:
         self._copy("copy_in", [(m.pointer, _address(self._model, a)) for m, a in given],
                    [a for _, a in given])
 
-    def launch(self) -> None:
-        """Start the kernels on what ``upload`` has copied."""
-        self._model._start(self._syms, self._in_pointers, self._out_pointers)
+    def launch(self, stream: int = 0) -> None:
+        """Start the kernels on what ``upload`` has copied, on a stream (a ``cudaStream_t`` as a
+        number; 0: the default one).  On one that is captured, behind a launch that was not."""
+        self._model._start(self._syms, self._in_pointers, self._out_pointers, stream)
 
     def download(self) -> None:
         """The outputs, from the device."""

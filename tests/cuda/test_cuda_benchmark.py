@@ -1,74 +1,143 @@
 """The GPU benchmark, run dry on the simulator; no number is asserted."""
 
 import json
-import shutil
+import subprocess
+import sys
 
 import numpy as np
+import onnx
 import pytest
 from cusim_build import needs_cxx
-from small_models import dense
 
-from benchmarks import cuda, models, torch_models
-
-pytestmark = needs_cxx
-
-
-@pytest.fixture
-def no_zoo(monkeypatch, tmp_path):
-    monkeypatch.setenv("AOTC_ZOO", str(tmp_path / "absent"))
+from benchmarks import cuda
+from benchmarks.gpu import cases, checks, nets, stages, timing
+from benchmarks.gpu.cases import GpuCase
+from benchmarks.gpu.prepare import prepare
 
 
+def test_a_dry_run_writes_what_it_finds(tmp_path, monkeypatch):
+    """A refusal is a row, not an end; a stage that fails leaves the others."""
+    small = [GpuCase("map", (3, 40)), GpuCase("matmul", (3, 64, 40), "tf32x")]
+    monkeypatch.setattr(cuda, "operators", lambda simulate: small)
+    monkeypatch.setattr(cuda, "networks", lambda simulate: [])
+    monkeypatch.setattr(checks, "run_row_tests", lambda *_: 1 / 0)
+    code = cuda.main(["--out", str(tmp_path), "--stages", "1", "2", "3", "6", "--simulate",
+                      "--target", "cuda:sm_90", "--jobs", "1", "--scratch", str(tmp_path / "s")])
+    found = json.loads((tmp_path / "cuda.json").read_text())
+    assert found["about"]["target"] == "cuda:sm_90" and found["about"]["simulated"]
+    assert found["1 ceilings"]["skipped"] == "a dry run"
+    assert code == 1 and "ZeroDivisionError" in found["2 rows"]["failed"]
+    row = found["3 operators"]["map 3x40 f32"]
+    assert row["ok"] and row["kernels"] == 1 and row["predicted ms"] > 0
+    assert found["6 cost"]["skipped"]
+
+
+@needs_cxx
 @pytest.mark.product
-def test_dry_run_checks_and_writes_what_it_can(no_zoo, digits_model, tmp_path, capsys):
-    shutil.copy(digits_model[0], tmp_path / "digits.onnx")
-    out = tmp_path / "r.json"
-    code = cuda.main(["digits", "squeezenet1_1", "--simulate", "--target", "cuda:sm_90",
-                      "--models", str(tmp_path), "--json", str(out)])
-    data, text = json.loads(out.read_text()), capsys.readouterr().out
-    assert code == 0 and data["simulated"] and data["target"] == "cuda:sm_90"
-    assert data["results"]["digits"]["ok"] and list(data["results"]) == ["digits"]
-    assert "squeezenet1_1   skipped: neither" in text and "digits          ok" in text
+def test_the_whole_dry_run(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "benchmarks.cuda", "--out", str(tmp_path),
+                           "--simulate", "--jobs", "2"], capture_output=True, text=True,
+                          timeout=3600, cwd=cuda.models.ROOT)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    found = json.loads((tmp_path / "cuda.json").read_text())
+    rows = [r for name in ("3 operators", "4 nets") for r in found[name].values()
+            if isinstance(r, dict)]
+    assert len(rows) > 8 and all(r.get("ok") or r.get("refused") for r in rows), rows
 
 
-@pytest.mark.product
-def test_checks_and_timings(no_zoo, tmp_path, monkeypatch):
-    """The rest of a run on a GPU, with the simulator in its place."""
-    feeds = {"x": np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)}
-    monkeypatch.setitem(models.OWN, "mlp", lambda: (dense(4), feeds))
-    case = cuda.find_case("mlp", tmp_path)
-    model, feeds, seconds = cuda.open_case(case, "cuda", tmp_path, simulate=True)
-    assert set(seconds) == {"compile", "build"}
-    share, right = cuda.check(case, model, feeds)
-    assert right and share < 1e-4
-    monkeypatch.setattr(torch_models, "why_not", lambda: "torch finds no GPU")
-    systems, skipped = cuda.open_systems("mlp", model, feeds, True)
-    assert skipped == dict.fromkeys(("torch eager", "torch.compile"), "torch finds no GPU")
-    monkeypatch.setattr(cuda, "BATCH_SECONDS", 0.001)
-    times = cuda.time_systems(systems, 0.01)
-    assert times["aotc"]["median_ms"] >= times["aotc"]["min_ms"] > 0
-    right_run = model.run
-    monkeypatch.setattr(model, "run", lambda feeds: {n: a + np.float32(1)
-                                                     for n, a in right_run(feeds).items()})
-    assert not cuda.check(case, model, feeds)[1]
+def test_stages_keep_what_they_have_when_time_is_over(tmp_path):
+    now = [0.0]
+    run = stages.Stages(tmp_path, 100, {}, clock=lambda: now[0])
+
+    def slow(s, rows):
+        assert s.left == 30
+        s.note(rows, "first", {"ms": 1.5})
+        now[0] += 60
+        assert s.late()
+        assert json.loads(run.path.read_text())["a"] == {"first": {"ms": 1.5}}
+    run.run("a", 30, slow)
+    run.run("b", 60, lambda s, rows: rows.update(left=s.left))
+    now[0] = 101
+    run.run("c", 60, slow)
+    found = json.loads(run.path.read_text())
+    assert found["b"]["left"] == 40 and found["c"]["skipped"] == "no time is left"
+    assert found["a"]["seconds"] == 60
+
+
+@pytest.mark.parametrize("one", [*cuda.operators(True), GpuCase("matmul", (4, 64, 40), "int8w")],
+                         ids=lambda c: c.name)
+def test_small_operators_are_models_that_a_reference_takes(one, tmp_path):
+    model = one.model()
+    onnx.save(model, tmp_path / "m.onnx")
+    from aotc.tools.peers import open_reference
+    from benchmarks.gpu.prepare import _described
+    feeds = cases.make_feeds(map(_described, model.graph.input))
+    (out,) = open_reference(tmp_path / "m.onnx")[1](feeds).values()
+    assert np.isfinite(out.astype("f8")).all() and out.dtype == {
+        "s8": np.int32, "f16": np.float16}.get(one.type, np.float32)
+
+
+def test_cases_have_names_of_their_own():
+    for wanted in (cuda.operators(False), cuda.operators(True), cuda.networks(False),
+                   cuda.networks(True)):
+        assert len({w.name for w in wanted}) == len({w.stem for w in wanted}) == len(wanted)
+    square = cases.CUBE[0]
+    assert square.flops() == 2 * 4096**3 and square.weight_bytes() == 4 * 4096**2
+    assert GpuCase("conv", (128, 128, 28, 128, 3, 1)).flops() == pytest.approx(25.5e9, rel=0.01)
+    assert sum(cuda.SHARES.values()) <= 8.7 * 60
+
+
+def test_a_model_that_is_refused_has_the_reason(tmp_path):
+    made = prepare(lambda: nets.Net("bert_base", 1, small=True).model(), tmp_path / "n.onnx",
+                   "cuda", None, {"precision": "no such"}, True)
+    assert "no such" in made.fault and not made.folder.exists()
+
+
+def test_costs_are_ranked_by_kernels_that_were_timed():
+    rows = {f"k{i}": {"kernels": 1, "predicted ms": p, "aotc ms": m, "aotc graph ms": m / 2}
+            for i, (p, m) in enumerate([(1, 2), (2, 6), (3, 5), (9, 20)])}
+    rows |= {"two": {"kernels": 2, "predicted ms": 1, "aotc ms": 1}, "seconds": 3.0}
+    found = checks.compare_costs(rows)
+    assert found["kernels"] == 4 and found["rank correlation"] == pytest.approx(0.8)
+    assert set(found["worst"]) == {"k0", "k1", "k2", "k3"}
+    assert checks.rank_correlation([1, 2, 3], [9, 5, 1]) == pytest.approx(-1)
+
+
+def test_what_is_wrong_is_told():
+    found = cuda.wrong_rows({"about": {"failed": "no"}, "3 operators": {
+        "a": {"ok": True}, "b": {"ok": False}, "c": {"failed": "x"}, "d": {"refused": "y"}},
+        "2 rows": {"passed": False}})
+    assert found == ["3 operators: b", "3 operators: c", "2 rows: 2 rows"]
 
 
 def test_batches_grow_until_they_take_a_while(monkeypatch):
     now, waits = [0.0], []
-    monkeypatch.setattr(cuda.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
 
     def call():
         now[0] += 1e-4
-    batch, size = cuda.batched(call, lambda: waits.append(now[0]))
-    assert 0.5 * cuda.BATCH_SECONDS <= size * 1e-4 <= 2 * cuda.BATCH_SECONDS
+    batch, size = timing.batched(call, lambda: waits.append(now[0]))
+    assert 0.5 * timing.BATCH_SECONDS <= size * 1e-4 <= 2 * timing.BATCH_SECONDS
     before = now[0]
     batch()
     assert now[0] - before == pytest.approx(size * 1e-4) and len(waits) < 12
 
 
-def test_without_a_gpu_it_says_what_to_do(monkeypatch, capsys):
+def test_calls_come_in_turn_and_times_are_of_one_inference(monkeypatch):
+    made = []
+    call = timing.in_turn([lambda: made.append("a"), lambda: made.append("b")])
+    for _ in range(3):
+        call()
+    assert made == ["a", "b", "a"]
+    monkeypatch.setattr(timing, "BATCH_SECONDS", 0.001)
+    one = timing.time_systems({"x": timing.System(lambda: None, lambda: None)}, 0.01)["x"]
+    assert one > 0
+
+
+def test_without_a_gpu_it_says_what_to_do(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(cuda, "devices", lambda: ())
     with pytest.raises(SystemExit) as end:
-        cuda.main([])
+        cuda.main(["--out", str(tmp_path)])
     assert end.value.code == 2 and "--simulate" in capsys.readouterr().err
     assert cuda.pick_target(simulate=True) == "cuda"
 
@@ -77,8 +146,3 @@ def test_the_target_is_the_gpus_own_or_the_one_for_any(monkeypatch):
     for capability, target in (("sm_90", "cuda:sm_90"), ("sm_100", "cuda")):
         monkeypatch.setattr(cuda, "devices", lambda c=capability: (("a GPU", c),))
         assert cuda.pick_target(simulate=False) == target
-
-
-def test_models_without_a_module_are_looked_up_in_vain():
-    with pytest.raises((LookupError, ImportError)):
-        torch_models.open_torch("mlp", [], False)

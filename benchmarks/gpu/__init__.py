@@ -1,0 +1,1 @@
+"""What ``benchmarks.cuda`` measures on a GPU, stage by stage."""
