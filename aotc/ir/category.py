@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from aotc.ir.dtypes import BF16, DTYPES, HALVES, is_int
+from aotc.ir.dtypes import BF16, DTYPES, is_int
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Where, axes_of, walk
 from aotc.ir.numbers.grouped import grouped_weights, integer_row
 from aotc.ir.numbers.narrow import stored_half
@@ -194,9 +194,10 @@ def zero_filled(a: Expr) -> tuple[Load | None, Expr | None]:
 def zero_filled_load(a: Expr) -> tuple[Load | None, Expr | None]:
     """``zero_filled`` of what a row operand of f32 is made of by conversions that lose nothing: its
     Load may be of a narrower float."""
-    if isinstance(a, Cast) and a.x.dtype in HALVES:
-        return zero_filled(a.x)
-    if isinstance(a, Where) and is_zero(a.b) and isinstance(a.a, Cast):
+    half = stored_half(a)
+    if half is not None:
+        return zero_filled(half)
+    if isinstance(a, Where) and is_zero(a.b) and stored_half(a.a) is not None:
         load, guard = zero_filled_load(a.a)
         return (load, a.cond) if guard is None else (None, None)
     return zero_filled(a)

@@ -8,7 +8,9 @@ from edits import with_tables
 from row_pairs import one_group, pair
 from te_programs import Maker, ax, conv2d, relu
 
+from aotc.ir.dtypes import HALF
 from aotc.ir.expr import Const, Sym, Unary, Where, all_hold, compare, maximum
+from aotc.ir.numbers.narrow import widen_half
 from aotc.sched.model.stages import factors_for, group_stages
 from aotc.sched.rows.panels import panel_layout
 
@@ -38,6 +40,8 @@ def contraction_cases(row, target):
             for size in ((2 * mr + 1, 2 * nr + 3, 17), (Sym("m", 1, 40), nr, 21)):
                 for a, b in (("rows", "panel"), ("rows", "direct"), ("strided", "direct")):
                     yield _in_slices(_matmul(row, target, rng, a, b, size, epilogue, tile))
+    if row.staging is not None and row.a == HALF:  # of bf16 there are no inputs
+        yield from _stored_cases(row, target, rng)
     for mode in ("rows", "packed"):
         for geometry in ((1, 0, 1), (1, 1, 1), (2, 1, 1), (1, 2, 2)):
             yield _convolution(row, target, rng, mode, *geometry)
@@ -47,20 +51,40 @@ def contraction_cases(row, target):
                                      {"kh": 1, "kw": 1, "ic": steps})
 
 
-def _matmul(row, target, rng, a, b, size, epilogue=False, tile=(), batch=0):
-    """a: "rows", "packed", or "strided": rows read in place that lie across the sum."""
+def _stored_cases(row, target, rng):
+    """Operands that are stored as a row multiplies them, so that they are copied where elements lie
+    side by side at multiples of 16 bytes: in rows, in columns, in panels, under a tile's end."""
+    mr, nr, steps = row.tile.mr, row.tile.nr, row.steps
+    for b in ("panel", "direct", "packed"):
+        for size, tile in (((mr + 3, 2 * nr, 2 * steps), {}), ((2 * mr, nr + 8, steps + 8), {}),
+                           ((mr, 2 * nr + 5, 5 * steps + 1), {}),
+                           ((2 * mr + 1, 2 * nr + 8, 24), {"i": mr, "j": nr}),
+                           ((Sym("m", 1, 40), nr + 8, 40), {})):
+            for batch in (0, 2)[:1 + (b != "panel")]:
+                yield _matmul(row, target, rng, "rows", b, size, b == "direct" and not batch and (
+                    not tile), tile, batch, row.a)
+    yield _matmul(row, target, rng, "packed", "direct", (mr + 8, nr + 8, 40), dtype=row.a)
+
+
+def _matmul(row, target, rng, a, b, size, epilogue=False, tile=(), batch=0, dtype="f32"):
+    """a: "rows", "packed", or "strided": rows read in place that lie across the sum.  dtype: that
+    the operands are stored as."""
     rows, columns, depth = size
     m = Maker()
     i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
     front = (ax("b", batch),) if batch else ()
     many = tuple(x.extent for x in front)
-    m.input("x", *many, *((i.extent, k.extent) if a == "rows" else (k.extent, i.extent)))
+    m.input("x", *many, *((i.extent, k.extent) if a == "rows" else (k.extent, i.extent)),
+            dtype=dtype)
     if b == "panel":
-        m.const("w", rng.standard_normal((depth, columns)).astype(np.float32))
+        m.const("w", rng.standard_normal((depth, columns)).astype(
+            np.float16 if dtype == HALF else np.float32))
     else:
-        m.input("w", *((k.extent, j.extent) if b == "direct" else (j.extent, k.extent)))
+        m.input("w", *((k.extent, j.extent) if b == "direct" else (j.extent, k.extent)),
+                dtype=dtype)
     left = m.ref("x", *front, *((i, k) if a == "rows" else (k, i)))
     right = m.ref("w", *((j, k) if b == "packed" else (k, j)))
+    left, right = (x if x.dtype == "f32" else widen_half(x) for x in (left, right))
     m.step("y", (*front, i, j), left * right, (k,), "sum")
     last = "y"
     if epilogue:
@@ -73,6 +97,7 @@ def _matmul(row, target, rng, a, b, size, epilogue=False, tile=(), batch=0):
     layouts = {"w": panel_layout((k, j), j, (k,), k, row.tile.nr, (depth, columns)).to_json()
                } if b == "panel" else {}
     text = f"{a} x {b} {rows},{columns},{depth}{' epilogue' if epilogue else ''} {dict(tile)}"
+    text += f" of {dtype}" * (dtype != "f32")
     return pair(text, p, "y", row, {"lanes": "j", "k": "k", "a": a.replace("strided", "rows"),
                                     "b": b}, target, tile, layouts, tol=1e-5)
 
@@ -116,7 +141,8 @@ def long_case(row, target):
     as in large models."""
     tile = row.tile
     size = (1 if row.staging is None else 4 * tile.mr, 4 * tile.nr, 1024)
-    return _matmul(row, target, np.random.default_rng(tile.mr), "rows", "panel", size).fast
+    return _matmul(row, target, np.random.default_rng(tile.mr), "rows", "panel", size,
+                   dtype=row.a if row.a == HALF else "f32").fast
 
 
 def _columns_first(row, target, rng, size, tile):

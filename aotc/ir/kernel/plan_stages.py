@@ -215,6 +215,13 @@ class Contract:
         return (*(self.slices.taps if self.slices else ()), *self.taps, self.k)
 
     @property
+    def has_row_table(self) -> bool:
+        """True if a table in a block's memory says where the rows of a tile start.  Threads that
+        copy rows of one tap know that by themselves."""
+        staged = self.a.mode == "rows" and bool(self.writing.stages)
+        return staged and (bool(self.taps) or self.writing.a_fetch != "copy")
+
+    @property
     def row_count(self) -> Expr:
         """Rows, as an expression: none where an axis ends before it begins."""
         n: Expr = Const(1)

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from aotc.ir.access import affine_parts, affine_stride, flat_index, is_multiple, linearise
 from aotc.ir.category import Axes, Dtypes, Factors
-from aotc.ir.expr import Axis, Cast, Const, Expr, Load, Where, substitute
+from aotc.ir.expr import Axis, Const, Expr, Load, Where, substitute
 from aotc.ir.kernel.plan_kernels import Size, largest_size
 from aotc.ir.kernel.plan_stages import Contract, Operand, Slices
+from aotc.ir.numbers.narrow import widen_half
 from aotc.ir.simplify import are_equal, simplify, upper
 from aotc.ir.statements import Put, Range
 from aotc.ir.tile_statements import MicroKernel
@@ -185,7 +186,7 @@ def _lane_operand(ctx: Context, f: Factors, lane: Axis, k: Axis, taps: Axes, row
                   mode: str) -> Operand:
     nr = row.tile.nr
     if mode == "packed":
-        value = f.b if f.b.dtype == "f32" else Cast("f32", f.b)
+        value = f.b if f.b.dtype == "f32" else widen_half(f.b)
         return _packed(ctx, "b_packed", row, nr, value, Const(nr), _count(f.k))
     load = f.b
     assert isinstance(load, Load), f  # ``check_schedule`` refuses others

@@ -100,8 +100,7 @@ def _used_again(kernel: LoweredKernel, number: int) -> bool:
     c = kernel.stages[number]
     assert isinstance(c, Contract), c
     # where a tile has a table of its rows, all wait behind that, which no step before it reads
-    own = c.a.mode == "rows" and bool(c.writing.stages)
-    return not (own or _one_tile(c, _ends(kernel))) or any(
+    return not (c.has_row_table or _one_tile(c, _ends(kernel))) or any(
         isinstance(s, Contract) or (isinstance(s, Nest) and may_team(s))
         for s in kernel.stages[number + 1:])
 
@@ -161,7 +160,7 @@ def _staged_bytes(stage: PlanStage, target: Target, threads: int) -> int:
             raise ScheduleError([f"{stage.row}: taps over {t.axis.name}, which has no bound; give "
                                  "the dimension a range (--dim NAME=LO..HI)"])
         taps *= most
-    return shared + (row.tap_bytes * taps if stage.a.mode == "rows" else 0)
+    return shared + (row.tap_bytes * taps if stage.has_row_table else 0)
 
 
 def with_barriers(kernel: LoweredKernel, places: Mapping[str, Place]) -> LoweredKernel:

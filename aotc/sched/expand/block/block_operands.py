@@ -21,6 +21,7 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
+from aotc.ir.numbers.narrow import widen_half
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
     OWN,
@@ -242,7 +243,7 @@ def _all(rules: tuple[Expr, ...]) -> Expr:
 def _element(place: Box, dtype: str) -> Expr:
     """The f32 that an element of ``dtype`` at a place is."""
     load = Load(place.buffer, (place.offset,), dtype)
-    return load if dtype == "f32" else Cast("f32", load)
+    return load if dtype == "f32" else widen_half(load)
 
 
 def _computed(x: Source) -> Body:

@@ -92,7 +92,7 @@ class BlockSteps:
     def keeps_starts(self) -> bool:
         """True if each thread knows in registers where the rows start that it copies from: the same
         ones in every step."""
-        return self.c.a.mode == "rows" and self.one_tap and self.is_copied("a")
+        return self.c.a.mode == "rows" and not self.c.has_row_table
 
     # ------------------------------------------------------------ sizes
 
@@ -250,7 +250,7 @@ class BlockSteps:
                             b.offset + size * b.elements,
                             "where rows start in memory; -1: a row of zeros")
         return (a, b, *((others,) if self.teams > 1 else ()),
-                *((starts,) if self.c.a.mode == "rows" and not self.keeps_starts else ()))
+                *((starts,) if self.c.has_row_table else ()))
 
     @property
     def tap_count(self) -> int:

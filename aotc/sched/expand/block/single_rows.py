@@ -4,8 +4,9 @@ many threads as there are slices of it."""
 from aotc.ir.block_statements import BlockArray
 from aotc.ir.category import zero_outside
 from aotc.ir.contents import names_in
-from aotc.ir.expr import Axis, Cast, Const, Expr, Load, Var, compare
+from aotc.ir.expr import Axis, Const, Expr, Load, Var, compare
 from aotc.ir.kernel.plan_stages import Contract, Operand
+from aotc.ir.numbers.narrow import widen_half
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
     OWN,
@@ -83,7 +84,7 @@ def element(c: Contract, o: Operand, dtype: str) -> Expr:
     if o.mode == "packed":
         return o.packed
     load = Load(o.buffer, (simplify(_offset(c, o)),), dtype)
-    return zero_outside(load if dtype == "f32" else Cast("f32", load), o.guard)
+    return zero_outside(load if dtype == "f32" else widen_half(load), o.guard)
 
 
 def _offset(c: Contract, o: Operand) -> Expr:
