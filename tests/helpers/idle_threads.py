@@ -23,13 +23,14 @@ def idle(plan, target="cuda:sm_80"):
         for s in (s for s in k.stages if isinstance(s, Nest)):
             each = s.team * (WARP if s.folds_lanes else 1)
             terms = _terms(s)
-            outputs, items = points(s.ranges) or k.threads, upper(k.tiles) or 1
+            outputs, items = points(s.ranges) or k.threads, upper(k.tiles)
+            few = items is not None and outputs * items < machine.workers * machine.threads
+            items = items or 1  # of any number, at least
             large = outputs * items * terms >= FLOPS
             if large and outputs * each < k.threads / 2:
                 wrong.append(f"{k.name}: {outputs * each} of {k.threads} threads at work\n{s}")
             alone = -(-terms // each)
-            few = large and outputs * items < machine.workers * machine.threads
-            if alone > MOST_ALONE and s.row == "loops" or alone > LONGEST and few:
+            if alone > MOST_ALONE and s.row == "loops" or alone > LONGEST and large and few:
                 wrong.append(f"{k.name}: a thread makes {alone} terms alone, {outputs * items} "
                              f"outputs\n{s}")
     return wrong

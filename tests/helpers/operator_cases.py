@@ -20,6 +20,7 @@ from standard_cases import WRONG, array_of, cases, convert
 from aotc.errors import UnsupportedError
 from aotc.frontend.read.read_types import dtype_name
 from aotc.ir.dtypes import DTYPES
+from aotc.ir.library import HOSTED
 from aotc.passes.fold import fold_constants
 from aotc.passes.inline import inline_moves
 
@@ -64,10 +65,10 @@ def operator_case(name, op, program, feeds, wanted=None, **fields):
 
 # ---------------------------------------------------------------- the standard's cases
 
-def standard_cases(wanted, portable=0):
+def standard_cases(wanted, portable=0, library=HOSTED):
     """Those of the operators that ``wanted(operator)`` is true for, within aotc's limits
     (test_frontend_conformance.py asserts what the limits are): for the widest target, the first
-    ``portable`` of an operator for both."""
+    ``portable`` of an operator for both; ``library``: kernels that the target has."""
     for op, group in cases().items():
         if not wanted(op):
             continue
@@ -75,7 +76,7 @@ def standard_cases(wanted, portable=0):
         for c in group:
             inputs, outputs = (list(map(array_of, arrays)) for arrays in c.data_sets[0])
             try:
-                program = None if c.name in WRONG else convert(c.model, inputs)
+                program = None if c.name in WRONG else convert(c.model, inputs, library)
             except UnsupportedError:
                 continue
             if program is not None:

@@ -15,6 +15,7 @@ from aotc.errors import UnsupportedError
 from aotc.frontend import load_model, read_graph, to_program
 from aotc.frontend.building.registry import lookup
 from aotc.frontend.read.read_types import stored_name
+from aotc.ir.library import HOSTED
 
 # Refusals that are the documented limits of aotc, by a part of the message.
 LIMITS = ("has dtype", "conversion to this dtype", "is older than 7", "a shape, axis or size",
@@ -87,11 +88,12 @@ def with_parameters(model, arrays):
     return fixed
 
 
-def convert(model, arrays):
+def convert(model, arrays, library=HOSTED):
+    """The Program of a case, for a target with these library kernels."""
     try:
-        return to_program(read_graph(load_model(model)))
+        return to_program(read_graph(load_model(model)), library)
     except UnsupportedError:
-        return to_program(read_graph(load_model(with_parameters(model, arrays))))
+        return to_program(read_graph(load_model(with_parameters(model, arrays))), library)
 
 
 def array_of(a):
