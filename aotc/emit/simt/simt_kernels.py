@@ -29,6 +29,7 @@ from aotc.ir.contents import names_in, nodes, with_symbols
 from aotc.ir.dtypes import BF16, DTYPES
 from aotc.ir.expr import Guarded, Sym
 from aotc.ir.kernel.plan_kernels import Kernel, Rule, Scratch
+from aotc.ir.kernel.plan_stages import Call
 from aotc.ir.plan import Plan, rules_of
 from aotc.ir.plan_regions import Rounds
 from aotc.ir.simplify import lower, simplify, upper
@@ -114,7 +115,7 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
 def _blocks(kernel: Kernel, target: Target) -> int:
     """Blocks of a kernel whose registers a multiprocessor is to have room for: so many as its
     products' rows take, one where there is none."""
-    rows = (target.row(s.row) for s in kernel.lowered.stages)
+    rows = (target.row(s.row) for s in kernel.lowered.stages if not isinstance(s, Call))
     most = max((r.shared.registers for r in rows if isinstance(r, ProductRow) and r.shared),
                default=0)
     return max(1, target.tuning.worker_registers // (kernel.threads * most)) if most else 1
