@@ -74,7 +74,6 @@ def test_every_row_builds_without_warning_or_spill(target, row, tmp_path):
 
 
 @pytest.mark.product
-@pytest.mark.product
 @pytest.mark.parametrize("name", ("Compress", "NonMaxSuppression", "ScatterElements_add",
                                   "ScatterND", "TopK_300"))
 def test_library_kernels_build_without_warning_or_spill(name, tmp_path):
@@ -82,6 +81,7 @@ def test_library_kernels_build_without_warning_or_spill(name, tmp_path):
     _no_spills(_make(tmp_path / "b", "static"), 2)
 
 
+@pytest.mark.product
 def test_weights_linked_in(tmp_path):
     _write(dense(), EARLY, tmp_path / "dense", weights="embed")
     _make(tmp_path / "dense", "all", "build/test_dense")

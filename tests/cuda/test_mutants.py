@@ -53,8 +53,8 @@ def check_products(cases, folder):
     return mutants
 
 
-def deep(row, a, b, stages=None):
-    case = deep_case(row, TARGET, a, b, stages)
+def deep(row, a, b, stages=None, stored=None):
+    case = deep_case(row, TARGET, a, b, stages, stored)
     return replace(case, tol=TOLERANCE[row.a])
 
 
@@ -76,6 +76,13 @@ def test_every_row_reads_its_operands_in_any_way(name, stages, tmp_path):
         pytest.skip("has no steps")
     least = row.staging.least if stages else None
     check_products([deep(row, a, b, least) for a, b in MODES], tmp_path / "b")
+
+
+@pytest.mark.product
+@pytest.mark.parametrize("name", [n for n, r in ROWS.items() if r.a != "f32"])
+def test_rows_of_halves_whose_operands_are_rounded_on_the_way(name, tmp_path):
+    row = ROWS[name]
+    check_products([deep(row, a, b, stored="f32") for a, b in MODES[::2]], tmp_path / "b")
 
 
 # ---------------------------------------------------------------- folds and groups of stages

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from contraction_cases import long_case
+from contraction_cases import long_case, stored_types
 from harness import INFO, Case, merged
 from sass import compile_kernels, parse_sass, why_no_sass
 from source_tree import ROOT
@@ -24,15 +24,20 @@ GPUS = {t.name: t for t in TARGETS.values() if t.emitter == "simt" and t.name !=
 needs_sass = pytest.mark.skipif(bool(why_no_sass()), reason=why_no_sass())
 
 # Instructions of a product's hot loop for each that multiplies: what is wanted, and the limits of
-# rows that are not there yet.
+# rows that are not there yet, by the type that operands lie in memory as; those of f32 in rows of
+# halves go by way of registers, and some spill so many bytes.
 WANTED = {"FFMA": 1.2, "HMMA": 5.0, "IMMA": 5.0}
 INSTRUCTIONS = {
-    "contraction_f32_128x128__simt": 1.35, "contraction_f32_64x64__simt": 1.62,
-    "contraction_f32_32x64__simt": 1.63, "contraction_f32_32x64x16__simt": 1.78,
-    "contraction_f32_32x32__simt": 2.2, "contraction_f32_32x32x16__simt": 1.75,
-    "contraction_f32_1x32__simt": 3.5,
-    **{f"contraction_{t}_{tile}__mma": limit for t in ("f16", "bf16")
-       for tile, limit in (("32x32", 17.5), ("64x64", 9.8), ("128x128", 6.7))}}
+    ("contraction_f32_64x64__simt", "f32"): 1.27, ("contraction_f32_32x64__simt", "f32"): 1.3,
+    ("contraction_f32_32x64x16__simt", "f32"): 1.4, ("contraction_f32_32x32__simt", "f32"): 1.47,
+    ("contraction_f32_32x32x16__simt", "f32"): 1.75, ("contraction_f32_1x32__simt", "f32"): 3.5,
+    ("contraction_f16_16x128__mma", "f16"): 10.3, ("contraction_f16_32x32__mma", "f16"): 12.6,
+    ("contraction_f16_32x64__mma", "f16"): 8.5,
+    **{(f"contraction_{t}_{tile}__mma", "f32"): limit for t in ("f16", "bf16")
+       for tile, limit in (("16x128", 21.6), ("32x32", 19.2), ("32x64", 13.8), ("64x64", 8.3),
+                           ("64x128", 10.5), ("128x128", 6.9))}}
+SPILLED = {(f"contraction_{t}_{tile}__mma", "f32"): most for t in ("f16", "bf16")
+           for tile, most in (("16x128", 44), ("64x128", 264), ("128x128", 16))}
 # Of a map's loads and stores outside shared memory, the share that is of 16 bytes.
 WIDE = {"f32": 1.0, "f16": 1.0, "bf16": 1.0}
 
@@ -75,24 +80,25 @@ def map_of(dtype):
 @pytest.mark.parametrize("name", GPUS)
 def test_loops_of_products_multiply(name, tmp_path):
     target, wrong = GPUS[name], []
-    rows = [r for r in target.ukernels if r.category == "contraction"]
-    made = compiled([long_case(r, target) for r in rows], target, tmp_path / "b")
-    for row, (kernel, code, blocks) in zip(rows, made):
+    rows = [(r, stored) for r in target.ukernels if r.category == "contraction"
+            for stored in stored_types(r)]
+    made = compiled([long_case(r, target, t) for r, t in rows], target, tmp_path / "b")
+    for (row, stored), (kernel, code, blocks) in zip(rows, made):
         assert kernel.lowered.stages[0].row == row.name
-        opcode = multiplier(row)
+        opcode, key = multiplier(row), (row.name, stored)
         loop = code.code.hot_loop(opcode)
         assert loop is not None, f"{row.name}: no loop with {opcode}"
         length = len(loop.instructions) / loop.count(opcode)
-        limit = INSTRUCTIONS.get(row.name, WANTED[opcode])
+        limit = INSTRUCTIONS.get(key, WANTED[opcode])
         told = {
-            f"spills {code.spilled} bytes": code.spilled,
+            f"spills {code.spilled} bytes": code.spilled > SPILLED.get(key, 0),
             f"{code.registers} registers: {code.most_threads} threads, not {blocks} blocks of "
             f"{kernel.threads}": code.most_threads < blocks * kernel.threads,
             f"{length:.2f} instructions of the hot loop for each {opcode}, not {limit}":
                 length > limit,
             "reads bytes one by one": loop.count("LDG.U8", "LDG.S8", "LDS.U8", "LDS.S8"),
             "copies less than 16 bytes": loop.count("LDGSTS") - loop.count("LDGSTS.128")}
-        wrong += [f"{row.name}: {text}" for text, is_so in told.items() if is_so]
+        wrong += [f"{row.name} of {stored}: {text}" for text, is_so in told.items() if is_so]
     assert not wrong, "\n".join(wrong)
 
 

@@ -122,27 +122,35 @@ def written_out_cases(row, target):
                       schedule=replace(p.fast.schedule, groups=(group,)))
 
 
-def deep_case(row, target, a, b, stages=None):
+def stored_types(row):
+    """What operands of a row may lie in memory as, its own type last."""
+    return ("f32", HALF) if row.a == HALF else ("f32",)
+
+
+def deep_case(row, target, a, b, stages=None, stored=None):
     """Two by two register tiles in one work item, and sums that go through every stage twice
-    (stages: of a row that has some, as many as are usual)."""
+    (stages: of a row that has some, as many as are usual).  stored: the dtype of operands in
+    memory, the row's own if left out."""
+    stored = stored or stored_types(row)[-1]
     rng = np.random.default_rng(row.tile.mr)
+    size = (row.tile.mr + 1, row.tile.nr + 3)
     if row.staging is None:
-        return _matmul(row, target, rng, a, b, (row.tile.mr + 1, row.tile.nr + 3, 19)).fast
+        return _matmul(row, target, rng, a, b, (*size, 19), dtype=stored).fast
     stages = stages or row.staging.usual
-    size = (row.tile.mr + 1, row.tile.nr + 3, row.steps * 2 * stages + 3)
-    case = _matmul(row, target, rng, a, b, size).fast
+    size = (*size, row.steps * 2 * stages + 3)
+    case = _matmul(row, target, rng, a, b, size, dtype=stored).fast
     group, = case.schedule.groups
     group = with_tables(group, loops={"y": group.choices["y"].said | {"stages": stages}})
     return replace(case, schedule=replace(case.schedule, groups=(group,)))
 
 
-def long_case(row, target):
+def long_case(row, target, stored):
     """Rows times weights where tiles and steps are whole and operands lie at multiples of 16 bytes,
     as in large models."""
     tile = row.tile
     size = (1 if row.staging is None else 4 * tile.mr, 4 * tile.nr, 1024)
     return _matmul(row, target, np.random.default_rng(tile.mr), "rows", "panel", size,
-                   dtype=row.a if row.a == HALF else "f32").fast
+                   dtype=stored).fast
 
 
 def _columns_first(row, target, rng, size, tile):
