@@ -187,7 +187,7 @@ WEIGHTS = {"wave", "other_flops", "resident_copies", "kept_lines", "op_cost", "f
            "pressure", "load_cost", "winograd_transform", "lane_base", "lane_long", "lane_strided",
            "lane_gather", "lane_folded", "lane_stored", "lane_across", "far_wait", "unhidden",
            "barrier", "access_cost", "sector_cost", "by_register", "fold_step", "fold_part",
-           "spill", "step_control"}
+           "spill", "step_control", "tile_rate", "load_shown", "unit_rate", "nest_registers"}
 # folders of sched that know no speed: facts, checks and deciders
 DECIDERS_AND_FACTS = ("candidates", "check", "choose", "items", "judge", "memory", "model", "rows")
 SPEEDS = {"bandwidth", "flops", "latency", "launch", "overlap"}  # of a Machine and its Memories
@@ -232,6 +232,8 @@ NUMBERS = {
         "SPAN": NUMERICS, "GROWTH": POLICY, "GROWTH_BYTES": POLICY},
     "sched/cost/block_cost.py": {"LINE": "of any machine with sectors"},
     "sched/cost/accesses.py": {"COPY": "of any machine: a load and a store"},
+    "sched/cost/lane_accesses.py": {"WORD": "of any machine with banks"},
+    "sched/cost/thread_accesses.py": {"MULTIPLY_ADD": "of any machine: a product and a sum"},
     "sched/candidates/partition.py": {"FEW": BOUND, "MAX_COMPUTES": BOUND},
     "sched/cost/winograd_errors.py": {"ERRORS": NUMERICS},
     "sched/text_choices/block_writing.py": {"ENDLESS": BOUND},

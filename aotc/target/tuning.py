@@ -272,9 +272,18 @@ class Tuning:
     parts_gain: float = _of(0.85, "a fold in parts that is no product must take less than this of "
                             "the whole one, which may share a kernel with others",
                             "share of its time", "assumed: a part of the launch that it saves so")
-    tile_rate: float = _of(0.4, "what a work item that is one register tile of a product reaches "
-                           "alone on its worker", "of its flops", "NVIDIA H100, 32x32 tiles: "
-                           "0.37 to 0.44", 0.01)
+    tile_rate: float = _of(0.8, "what a work item that is one register tile of a product reaches "
+                           "alone on its worker, by as many threads as one has usually, but for "
+                           "its loads", "of its flops", "NVIDIA H100, 32x32 tiles: 0.37 to 0.44 "
+                           "with them", 0.01)
+    unit_threads: int = _of(64, "threads that reach as much alone where warps hold tiles for units "
+                            "that they share", "threads", "assumed: an instruction in two cycles "
+                            "of a warp, 12.6 for 4096 multiply-adds", 1)
+    load_shown: float = _of(0.5, "loads from a block's memory that take the place of "
+                            "multiply-adds, where workers hold many tiles", "share of "
+                            "``load_cost``", "NVIDIA H100, 2048x2048x1024 in tiles of 64x64, "
+                            "32x64, 32x32 and, by twice the loads, 32x32: 0.62, 0.57, 0.46 "
+                            "and 0.34 of the peak")
     narrow_depth: int = _of(8, "terms of the sums of such a product", "terms", "assumed: four "
                             "pairs of terms for every sum that is stored", 1)
 

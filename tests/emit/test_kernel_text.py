@@ -65,7 +65,7 @@ def test_a_lowered_kernel_prints_its_stages():
     shared, _ = planned(rows(), "cuda:sm_90")
     lines = str(shared.kernels[0].lowered).splitlines()
     assert lines[1].endswith(" parallel, 256 threads each") and lines.count("    barrier") == 3
-    assert ("    nest reduction__simt over i0 in i0_lo..min(i0_lo + 32, n), 32 lanes along r"
+    assert ("    nest reduction__simt over i0 in i0_lo..min(i0_lo + 10, n), 32 lanes along r"
             in lines)
 
 

@@ -72,13 +72,28 @@ def test_columns_that_every_work_item_packs():
 
 @pytest.mark.parametrize("name", ["c", "cuda"])
 def test_machines_without_vectors_have_no_such_costs(name):
+    """Threads of a warp ask for sectors: eight for the loads and stores of neighbours."""
     target = get_target(name)
     m = Maker()
     m.input("x", 64, 256)
     m.pointwise("y", "x", lambda e, _: relu(e))
     p = m.done("y")
     (g,), _ = choose_loops(p, target, (Group("g", ("y",), ("y",), "y"),))
-    assert access_costs(p, target, g, {}) == {}
+    tuning = target.tuning
+    assert access_costs(p, target, g, {}) == ({} if name == "c" else {
+        "y": Extra(per_output=2 * round(8 * tuning.sector_cost * tuning.access_cost))})
+
+
+def test_threads_that_lie_apart_ask_for_a_sector_each():
+    m, target = Maker(), get_target("cuda")
+    m.input("x", 256, 64)
+    i, j = ax("i", 64), ax("j", 256)
+    m.step("y", (i, j), relu(m.ref("x", j, i)))
+    p = m.done("y")
+    (g,), _ = choose_loops(p, target, (Group("g", ("y",), ("y",), "y"),))
+    tuning = target.tuning
+    assert access_costs(p, target, g, {}) == {"y": Extra(
+        per_output=2 * round(36 * tuning.sector_cost * tuning.access_cost))}
 
 
 def three_runs():

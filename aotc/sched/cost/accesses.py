@@ -32,6 +32,7 @@ from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import StageChoice
 from aotc.ir.tile_statements import dot_step
 from aotc.passes.winograd import stages_of
+from aotc.sched.cost.thread_accesses import thread_cost
 from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.group_numbers import Extra
 from aotc.sched.model.size import estimate, estimate_volume
@@ -59,6 +60,9 @@ def access_costs(program: Program, target: Target, group: Group,
             out[s.name] = Extra(target.lanes ** 2)
         elif row.category == "transform":
             out[s.name] = known[key] = transform_cost(program, target, s, choice, layouts)
+        elif target.machine.threads and row.category not in PRODUCTS:
+            out[s.name] = known[key] = thread_cost(program, target, loop_stage(
+                s, choice), choice, layouts)
         elif target.lanes == 1 and row.category in PRODUCTS:
             out[s.name] = known[key] = Extra(packs=_packs(s, choice, COPY, COPY))
         elif target.lanes > 1 and not target.machine.threads:

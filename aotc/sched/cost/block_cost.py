@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import TypeVar
 
+from aotc.sched.cost.lane_accesses import count_sectors, touched_units
 from aotc.sched.cost.row_cost import load_cost
 from aotc.target.base import Machine
 from aotc.target.kernel_rows import ProductRow
@@ -41,9 +42,9 @@ def fetch_cost(fetch: OperandFetch, lanes: int, tuning: Tuning) -> float:
     for step in fetch.steps:
         sectors, lines = run * -(-size // tuning.sector), run  # each thread asks for its own
         if step is not None:
-            reach = max(size, run * abs(step) * fetch.size)
-            sectors = min(sectors, -(-reach // tuning.sector))
-            lines = min(lines, -(-reach // (LINE * tuning.sector)))
+            places = [fetch.size * step * n for n in range(run)]
+            sectors = count_sectors(places, size, tuning)
+            lines = len(touched_units(places, size, LINE * tuning.sector))
         asked += (lines + sectors * tuning.sector_cost) * lanes / run
     banks = tuning.block_banks
     words = size / 4
@@ -53,20 +54,23 @@ def fetch_cost(fetch: OperandFetch, lanes: int, tuning: Tuning) -> float:
     return fetch.elements / (fetch.width * lanes) * moved
 
 
-def product_step(machine: Machine, row: ProductRow, lanes: int, stages: int,
-                 accesses: float) -> float:
+def product_step(machine: Machine, row: ProductRow, lanes: int, stages: int, accesses: float,
+                 blocks: int = 1) -> float:
     """Seconds of a step of a product's sum in one block, ``stages`` steps of which are in memory,
     the one that is multiplied among them; ``accesses``: as ``fetch_cost`` says, of both operands.
-    Data that are on their way for longer than steps before them take are waited for."""
+    Data that are on their way for longer than steps before them take are waited for; of several
+    ``blocks`` on a worker, others work meanwhile."""
     tuning = machine.tuning
     work = 2.0 * row.tile.mr * row.tile.nr * row.steps
     if row.per_thread:
         work *= 1.0 + load_cost(row, tuning) * row.loads
     busy = (work + 2.0 * lanes * accesses * tuning.access_cost) / machine.flops
     if stages == 1:  # what is put there waits for what is multiplied, and that for it
-        return busy + tuning.far_wait + 2 * tuning.barrier
-    wait = tuning.far_wait / (stages - 1)
-    return max(busy, wait) + tuning.unhidden * min(busy, wait) + tuning.barrier
+        alone = busy + tuning.far_wait + 2 * tuning.barrier
+    else:
+        wait = tuning.far_wait / (stages - 1)
+        alone = max(busy, wait) + tuning.unhidden * min(busy, wait) + tuning.barrier
+    return max(busy, alone / blocks)
 
 
 def order_cost(machine: Machine, sizes: tuple[int, int, int], mr: int, nr: int,

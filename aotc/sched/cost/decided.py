@@ -41,7 +41,9 @@ class Decided:
         self.machine, self.free = target.machine, free
         self.model = group_model(program, group, orders, access_costs(
             program, target, group, layouts), target.tuning)
-        self.aligned = aligned_products(group_stages(program, group), group, target)
+        stages = group_stages(program, group)
+        self.aligned = aligned_products(stages, group, target)
+        self.rows = product_rows(stages, group, target)
 
     def scratch(self, tile: Mapping[str, int]) -> int:
         """Bytes of what the stages of a work item hand each other."""
@@ -56,7 +58,7 @@ class Decided:
         again = () if split is None else panel_levels(self.model, self.machine, item, self.aligned)
         cost = group_cost(self.model, self.machine, tiles, aligned=self.aligned, free=self.free,
                           more=again)
-        return spread_over_waves(cost, self.model, self.machine, item, self.aligned)
+        return spread_over_waves(cost, self.model, self.machine, item, self.aligned, self.rows)
 
 
 def decided_cost(model: GroupModel, stages: Sequence[Stage], group: Group, target: Target,
@@ -70,7 +72,17 @@ def decided_cost(model: GroupModel, stages: Sequence[Stage], group: Group, targe
     tiles = (*((model.extents,) * (machine.depth - 1) if outer is None else outer), item)
     run = run_cost(model, machine, tiles[:-1], item, group.run, aligned,
                    free) if group.run else None
-    return run or group_cost(model, machine, tiles, aligned=aligned, free=free)
+    if run is not None:
+        return run
+    cost = group_cost(model, machine, tiles, aligned=aligned, free=free)
+    return cost if not machine.threads else spread_over_waves(
+        cost, model, machine, item, aligned, product_rows(stages, group, target))
+
+
+def product_rows(stages: Sequence[Stage], group: Group, target: Target) -> tuple[ProductRow, ...]:
+    """The rows of a decided group's products that threads share."""
+    rows = [target.row(group.choices[s.name].row) for s in stages]
+    return tuple(r for r in rows if isinstance(r, ProductRow) and r.shared is not None)
 
 
 def aligned_products(stages: Sequence[Stage], group: Group, target: Target,

@@ -15,6 +15,7 @@ from math import prod
 
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.program import Program
+from aotc.sched.cost.block_waits import waiting_seconds
 from aotc.sched.model.group_numbers import Boxes, GroupModel, Widths
 from aotc.sched.model.size import estimate_volume
 from aotc.target.base import Machine, Memory
@@ -252,9 +253,10 @@ def compute_seconds(model: GroupModel, machine: Machine, tile: Widths,
         work.append((number, fast * padding(model, aligned, step or at)
                      + machine.tuning.other_flops * slow))
     total = sum(n * w for n, w in work)
-    util = cut_utilisation(work, machine.workers, machine.tuning.wave)
-    return util, total / (machine.flops * machine.workers) + scattered_seconds(
-        model, machine, boxes or model.boxes(tile), aligned, near)
+    util, boxes = cut_utilisation(work, machine.workers, machine.tuning.wave), boxes or model.boxes(
+        tile)
+    return util, max(util * waiting_seconds(model, machine, tile, boxes), total / (
+        machine.flops * machine.workers) + scattered_seconds(model, machine, boxes, aligned, near))
 
 
 def done_work(model: GroupModel, tile: Widths, boxes: Boxes | None = None) -> int:

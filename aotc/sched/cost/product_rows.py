@@ -12,6 +12,7 @@ from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Unary, Where
 from aotc.ir.numbers.narrow import stored_half
 from aotc.ir.program import Compute, Program
 from aotc.sched.cost.row_cost import row_waste
+from aotc.sched.cost.wave_cost import tiles_seconds
 from aotc.target.base import Target
 from aotc.target.kernel_rows import ProductRow
 
@@ -29,10 +30,13 @@ def pick_row(target: Target, m: int, n: int, narrow: Sequence[ProductRow] = (), 
 
 def waste_of(target: Target, row: ProductRow, m: int, n: int, k: int) -> float:
     """``row_waste`` of an M x N product on a target; where a work item is one tile, also what its
-    workers are idle and what pads the ``k`` terms that a row sums at a time."""
+    workers are idle and what pads the ``k`` terms that a row sums at a time; where threads share
+    that tile, the seconds of all tiles."""
     if target.machine.item_tiles > 1:
         return row_waste(row, m, n, target.tuning)
-    return row_waste(row, m, n, target.tuning, target.machine.workers, k) / (row.rate or 1.0)
+    if row.shared is None:
+        return row_waste(row, m, n, target.tuning, target.machine.workers, k) / (row.rate or 1.0)
+    return tiles_seconds(target.machine, row, m, n, k)
 
 
 def exact_dtypes(program: Program, target: Target, f: Factors) -> tuple[str, ...]:

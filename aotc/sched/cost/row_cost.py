@@ -28,6 +28,8 @@ def row_rate(row: ProductRow, tuning: Tuning) -> float:
     """Products that a row does in the time of one in f32: those of its types' instruction, of
     which few sums in registers, that wait for each other, reach a part."""
     rate = tuning.narrow_rate if row.rate is None else row.rate
+    if row.shared is not None and not row.per_thread:
+        return min(rate, tuning.unit_rate.get(row.a, rate))
     if row.unit or row.per_thread:  # of an engine, of a thread among many
         return rate
     return rate * min(1.0, row.tile.mr * row.tile.nv / tuning.chains)

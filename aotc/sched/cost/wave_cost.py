@@ -1,18 +1,23 @@
 """Time of work items that are single register tiles: they go in waves, one for each worker, which
 reaches a part of its multipliers and has a part of the memory, whatever the others do."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from aotc.sched.cost.block_figures import product_blocks, tile_reach
 from aotc.sched.cost.group_cost import Aligned, Cost, fork_join_seconds, overlap_seconds, padding
+from aotc.sched.cost.row_cost import row_rate
 from aotc.sched.model.group_numbers import GroupModel, Widths
 from aotc.target.base import Machine
+from aotc.target.kernel_rows import ProductRow
 
 
 def spread_over_waves(cost: Cost, model: GroupModel, machine: Machine, tile: Widths,
-                      aligned: tuple[Aligned, ...]) -> Cost:
-    """The Cost of a group in work items of ``tile``, at least what their waves take: each as long
-    as an item, of whose products ``tile_rate`` says what they reach; of the outermost memory an
-    item has a worker's part."""
+                      aligned: tuple[Aligned, ...], rows: Sequence[ProductRow]) -> Cost:
+    """The Cost of a group in work items of ``tile``, at least what its waves take: each as long as
+    an item, of whose products ``tile_reach`` says what they reach; of the outermost memory an
+    item has a worker's part, or, where workers hold several, what others leave it.  rows: of its
+    products."""
     if machine.item_tiles > 1:
         return cost
     items = model.tiles(tile)
@@ -20,10 +25,25 @@ def spread_over_waves(cost: Cost, model: GroupModel, machine: Machine, tile: Wid
     boxes = model.boxes(tile)
     deep = max([a.deep for a in aligned], default=1.0)
     work = model.work(tile, boxes)[0] * padding(model, aligned, boxes) * deep
-    busy = waves * work / (machine.flops * machine.tuning.tile_rate)
+    reach = min([tile_reach(machine, r, waves) for r in rows], default=machine.tuning.tile_rate)
+    several = machine.threads and all(product_blocks(r, machine.tuning) > 1 for r in rows)
+    busy = waves * work / (machine.flops * reach)
     _, _, moved = cost.levels[0]
-    fetched = waves * moved / items / (machine.memory.bandwidth / machine.workers)
+    turns = max(1.0, items / machine.workers) if several else waves
+    fetched = turns * moved / items / (machine.memory.bandwidth / machine.workers)
     return replace(cost, seconds=max(cost.seconds, max(busy, fetched) + cost.launch))
+
+
+def tiles_seconds(machine: Machine, row: ProductRow, m: int, n: int, k: int) -> float:
+    """Seconds of an M x N product of sums of K terms (0: of one) in work items of one tile of a
+    row."""
+    tiles = -(-m // row.tile.mr) * -(-n // row.tile.nr)
+    waves = -(-tiles // machine.workers)
+    tuning = machine.tuning
+    work = 2.0 * row.tile.mr * row.tile.nr * -(-max(1, k) // row.steps) * row.steps
+    joined = 0 if row.shared is None else row.shared.sum_bytes // 4  # stored, and loaded again
+    return waves * (work / row_rate(row, tuning) + 2.0 * 2 * joined * tuning.access_cost) / (
+        machine.flops * tile_reach(machine, row, waves))
 
 
 def shared_seconds(machine: Machine, cost: Cost, items: int) -> float:
@@ -39,4 +59,4 @@ def shared_seconds(machine: Machine, cost: Cost, items: int) -> float:
     return overlap_seconds(machine, terms) + cost.launch + fork_join_seconds(machine, items)
 
 
-__all__ = ["spread_over_waves", "shared_seconds"]
+__all__ = ["shared_seconds", "spread_over_waves", "tiles_seconds"]

@@ -293,18 +293,29 @@ class Judge:
             nr = max((a.nr for a in aligned), default=self.target.lanes)
             grains = {**grains, lanes: max(grains.get(lanes, 1), nr)}
         if self.target.machine.on_copies:
-            tile = fitted_tile(model, self.target.machine, given, whole)
+            tiles = [fitted_tile(model, self.target.machine, given, whole)]
         else:
-            tile = bounded_tile(self.program, self.target, replace(group, tile=given), room, grains,
-                                whole)
-        if tile is None or tile != given and verdict.run:
+            tiles = [bounded_tile(self.program, t, replace(group, tile=given), room, grains, whole)
+                     for t in self._grown_or_not()]
+        fitting = [t for t in tiles if t is not None]
+        if not fitting or fitting[0] != given and verdict.run:
             return Verdict(False, why=f"its scratch may not fit {memory.name}")
-        if tile == given:
-            return verdict
-        item = model.variables(tile)
-        tiles = (*(tuple(map(max, t, item)) for t in outer), item)
-        cost = group_cost(model, self.target.machine, tiles, 1, aligned, self.free)
-        return replace(self._verdict(model, item, cost), tile=tuple(tile.items()))
+
+        def costed(tile: dict[str, int]) -> Verdict:
+            if tile == given:
+                return verdict
+            item = model.variables(tile)
+            tiles = (*(tuple(map(max, t, item)) for t in outer), item)
+            cost = group_cost(model, self.target.machine, tiles, 1, aligned, self.free)
+            return replace(self._verdict(model, item, cost), tile=tuple(tile.items()))
+        return min(map(costed, fitting), key=lambda v: v.seconds)
+
+    def _grown_or_not(self) -> tuple[Target, ...]:
+        """The target, and where threads share work items one that makes them no larger than they
+        were found."""
+        machine = self.target.machine
+        alone = replace(self.target, machine=replace(machine, row_points=1))
+        return (self.target, alone) if machine.threads else (self.target,)
 
     def _verdict(self, model: GroupModel, tile: Widths, cost: Cost) -> Verdict:
         named = tuple((a, t) for a, t, n in zip(model.axes[:model.rank], tile, model.extents)

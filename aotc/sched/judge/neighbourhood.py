@@ -119,7 +119,10 @@ class Neighbourhoods:
         return _part(self.program, self.groups[compute])
 
     def _asked(self, compute: str, rewrites: Sequence[Rewrite]) -> Asked:
-        return self._decided(self.part(compute), rewrites, self.judge.layouts)
+        near: Mapping[str, Layout] = self.judge.layouts
+        if self.target.machine.threads:  # weights follow the rows that are asked for
+            near = {b: x for b, x in near.items() if b not in self.program.consts}
+        return self._decided(self.part(compute), rewrites, near)
 
     def _decided(self, program: Program, rewrites: Sequence[Rewrite],
                  near: Mapping[str, Layout]) -> Asked:

@@ -16,6 +16,7 @@ from aotc.sched.cost.block_cost import (
     pick_cheapest,
     product_step,
 )
+from aotc.sched.cost.block_figures import held_blocks, thread_registers
 from aotc.sched.lowering.neighbours import Lined, Lines, lines_of, wides
 from aotc.sched.lowering.operand_ways import (
     Way,
@@ -26,6 +27,7 @@ from aotc.sched.lowering.operand_ways import (
     steps_between,
     ways_left,
 )
+from aotc.sched.model.size import estimate
 from aotc.target.base import Machine, Target
 from aotc.target.kernel_rows import ProductRow
 
@@ -143,8 +145,15 @@ def _stages(row: ProductRow, kernel: LoweredKernel, target: Target, accesses: fl
     assert isinstance(slab, int), slab
     ways = [staging.usual, *(n for n in range(max(staging.least, least), staging.most + 1)
                              if n != staging.usual and slab + n * row.step_bytes <= room)]
-    return pick_cheapest(ways, [product_step(target.machine, row, target.lanes, n, accesses)
-                                for n in ways], target.tuning.slack)
+    machine, tuning = target.machine, target.tuning
+    registers = thread_registers(row, row.threads, tuning)
+    most = -(-estimate(kernel.tiles) // machine.workers)
+
+    def held(stages: int) -> int:
+        return min(most, held_blocks(
+            row.threads, registers, slab + stages * row.step_bytes, tuning))
+    return pick_cheapest(ways, [product_step(machine, row, target.lanes, n, accesses, held(n))
+                                for n in ways], tuning.slack)
 
 
 __all__ = ["ENDLESS", "shared_fold", "shared_nests", "shared_product", "team_cost", "way_cost"]
