@@ -156,9 +156,11 @@ class CudaModel(Model):
         need = function("arena_size_of")(syms)
         arena = self._device_arena
         if self.simulated or arena is None or arena.nbytes < need:
-            self._device_arena = arena = DeviceMemory(self._library, need)
+            self._device_arena = None  # freed before the new one is asked for
+            arena = DeviceMemory(self._library, need)
             self._checked(function("init")(self._context, self._weights.pointer,
                                            arena.pointer, arena.nbytes, null))
+            self._device_arena = arena
         if self._order:
             self._library.lib.aotc_cusim_set_order(self._order.encode())
         self._checked(function("run_buffers")(self._context, syms, ins, outs,

@@ -38,8 +38,9 @@ def find_cxx() -> list[str]:
 def compile_command(cxx: Sequence[str], arch: str) -> list[str]:
     """The start of the command that compiles .cu and .cpp files against the simulator of a device
     of architecture ``arch`` ("sm_90"; "" for the largest); $CXXFLAGS are added."""
-    smem = block_bytes(arch)
+    smem, capability = block_bytes(arch), arch.removeprefix("sm_") or "90"
     given, folder = shlex.split(os.environ.get("CXXFLAGS", "")), cuda_folder()
     # -idirafter: a bundle's own copy of aotc_cuda.h comes first
-    return [*cxx, *_FLAGS, *given, f"-DAOTC_CUSIM_SMEM={smem}", "-idirafter", str(folder),
+    return [*cxx, *_FLAGS, *given, f"-DAOTC_CUSIM_SMEM={smem}",
+            f"-DAOTC_CUSIM_CAPABILITY={capability}", "-idirafter", str(folder),
             "-idirafter", str(folder / "sim"), "-x", "c++"]

@@ -41,8 +41,12 @@ def runs_on(target: Target, capability: int) -> bool:
     if target.emitter != "simt":
         return False
     own = int(target.arch.removeprefix("sm_"))
-    compiled = any("compute_" in flag.partition("code=")[2] for flag in target.cflags)
-    return own <= capability and (compiled or own // 10 == capability // 10)
+    return own <= capability and (has_compiled_later(target) or own // 10 == capability // 10)
 
 
-__all__ = ["choose_machine", "runs_on"]
+def has_compiled_later(target: Target) -> bool:
+    """True if drivers of GPUs that come later compile the code of a target for themselves."""
+    return any("compute_" in flag.partition("code=")[2] for flag in target.cflags)
+
+
+__all__ = ["choose_machine", "has_compiled_later", "runs_on"]

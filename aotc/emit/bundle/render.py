@@ -24,6 +24,7 @@ from aotc.emit.bundle.describe import (
     symbols_and_tensors,
     tensor_json,
 )
+from aotc.emit.bundle.device_needs import device_needs
 from aotc.emit.bundle.kits import KITS, Kit
 from aotc.emit.bundle.magnitude import checked_sizes
 from aotc.emit.bundle.variants import TargetVariant, variants
@@ -151,12 +152,16 @@ def _context(seen: Plan, parts: Sequence[TargetVariant], info: Mapping[str, Any]
             # one more than the largest rank: C has no arrays of no elements
             "shape_slots": 1 + max((len(t.dims) for t in (*inputs, *outputs)), default=0),
             "params": parameters(syms, inputs, outputs), "aligned": aligned_tensors(plans),
+            "needs": device_needs(plans, parts[0].target) if emitter == "simt" else None,
             "slot_count": max(1, *(len(p.slots) for p in plans)),
             "counts_workers": any(map(counts_workers, plans)),
             "slab_bytes": _slab_bytes(plans), **round_fields(plans),
             "arena_max": _arena_max(plans, kit, cost_rows if profile else 0),
             "magnitudes": checked_sizes(_sizes((*plans, seen), kit.most_elements)),
             "size_limit": f"{kit.most_elements or MOST_BYTES}.0",
+            "size_refusal": "dimensions: a tensor would be larger than memory can be"
+            if not kit.most_elements else
+            f"dimensions: a tensor of {kit.most_elements} elements or more; make smaller calls",
             "payload_bytes": payload, "untouched": find_untouched(plans),
             "weights_bytes": payload + HEADER_BYTES, "weights_hash": weights_hash.hex(),
             "checks": [{"cond": c_index(simplify(c.cond)), "why": c.why} for c in seen.checks],

@@ -338,6 +338,11 @@ void run_grid(const char *kernel, const void *function, dim3 grid, dim3 shape, s
     const std::lock_guard<std::mutex> guard(launched.one_at_a_time);
     if (cudaPeekAtLastError() != cudaSuccess)
         return;
+    const cudaError_t told = next_failure();
+    if (told != cudaSuccess) {
+        set_error(told, (std::string(kernel) + ": was told to fail").c_str());
+        return;
+    }
     if (!launched.asked)
         aotc_cusim_set_order(getenv("AOTC_CUSIM_ORDER"));
     launched.kernel = kernel;

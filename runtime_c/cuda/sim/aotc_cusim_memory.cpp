@@ -23,6 +23,14 @@ std::map<const void *, size_t> attributes;   /* bytes of dynamic shared memory b
 cudaError_t last_code = cudaSuccess, text_code = cudaSuccess;
 std::string last_text;
 
+/* What the device has; the launches until one fails (-1: none does), and its error. */
+struct Device {
+    int capability = AOTC_CUSIM_CAPABILITY;
+    size_t shared = cusim::SMEM_MOST, memory = SIZE_MAX, taken = 0;
+    int until = -1;
+    cudaError_t failure = cudaSuccess;
+} device;
+
 size_t page()
 {
     return static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -58,6 +66,16 @@ void set_error(cudaError_t code, const char *text)
     }
 }
 
+cudaError_t next_failure()
+{
+    if (device.until < 0 || device.until-- > 0)
+        return cudaSuccess;
+    const bool lost = device.failure == cudaErrorIllegalAddress
+        || device.failure == cudaErrorLaunchFailure;
+    device.until = lost ? 0 : -1;
+    return device.failure;
+}
+
 size_t smem_allowed(const void *function)
 {
     const auto it = attributes.find(function);
@@ -83,14 +101,19 @@ bool allocation_near(const void *p, uintptr_t *begin, uintptr_t *end)
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
     const size_t size = page(), payload = (bytes + size - 1) / size * size;
-    void *map = mmap(nullptr, payload + 2 * size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED)
-        return cudaErrorMemoryAllocation;
+    void *map = bytes > device.memory || device.taken > device.memory - bytes ? MAP_FAILED : mmap(
+        nullptr, payload + 2 * size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     unsigned char *const first = static_cast<unsigned char *>(map) + size;
-    if (payload > 0 && mprotect(first, payload, PROT_READ | PROT_WRITE) != 0) {
+    if (map != MAP_FAILED && payload > 0
+        && mprotect(first, payload, PROT_READ | PROT_WRITE) != 0) {
         munmap(map, payload + 2 * size);
+        map = MAP_FAILED;
+    }
+    if (map == MAP_FAILED) {
+        cusim::set_error(cudaErrorMemoryAllocation, "out of memory");
         return cudaErrorMemoryAllocation;
     }
+    device.taken += bytes;
     memset(first, 0xff, payload);
     /* CUDA aligns to 256.  Only arenas and images, whose sizes are multiples of 64, count on it:
      * other buffers are aligned to 16, so that they end right at the guard. */
@@ -109,6 +132,7 @@ cudaError_t cudaFree(void *p)
     const auto it = allocations.find(reinterpret_cast<uintptr_t>(p));
     if (it == allocations.end())
         return cudaErrorInvalidValue;
+    device.taken -= it->second.bytes;
     munmap(it->second.map, it->second.map_bytes);
     allocations.erase(it);
     return cudaSuccess;
@@ -140,10 +164,34 @@ cudaError_t cudaGetDeviceCount(int *count)
     return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int)
+{
+    switch (attribute) {
+    case cudaDevAttrComputeCapabilityMajor: *value = device.capability / 10; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = device.capability % 10; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(device.shared); break;
+    default: return cudaErrorInvalidValue;
+    }
+    return cudaSuccess;
+}
+
+void aotc_cusim_set_device(int capability, size_t shared, size_t memory)
+{
+    device.capability = capability != 0 ? capability : AOTC_CUSIM_CAPABILITY;
+    device.shared = shared != 0 && shared < cusim::SMEM_MOST ? shared : cusim::SMEM_MOST;
+    device.memory = memory != 0 ? device.taken + memory : SIZE_MAX;
+}
+
+void aotc_cusim_fail_launch(int after, int code)
+{
+    device.until = code != 0 ? after : -1;
+    device.failure = static_cast<cudaError_t>(code);
+}
+
 cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute attribute, int value)
 {
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0
-        || static_cast<size_t>(value) > cusim::SMEM_MOST) {
+        || static_cast<size_t>(value) > device.shared) {
         cusim::set_error(cudaErrorInvalidValue, "cudaFuncSetAttribute: more shared memory than a "
                          "block can have on this device");
         return cudaErrorInvalidValue;

@@ -34,6 +34,12 @@ enum cudaMemcpyKind {
 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
+enum cudaDeviceAttr {
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrComputeCapabilityMinor = 76,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+};
+
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
 
@@ -42,6 +48,7 @@ cudaError_t cudaFree(void *p);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemset(void *to, int value, size_t bytes);
 cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute attribute, int value);
 
 template <class T>
@@ -111,7 +118,18 @@ inline cudaError_t cudaGetDevice(int *device)
  * "random" with a seed, "random:7"; null or anything else is forward. */
 extern "C" void aotc_cusim_set_order(const char *order);
 
+/* From now on the device is of this compute capability (90: 9.0), gives a block so many bytes of
+ * shared memory and has so many bytes of memory left; 0: as it was compiled, without an end. */
+extern "C" void aotc_cusim_set_device(int capability, size_t shared, size_t memory);
+
+/* The launch after so many others fails with this error: once, or, where it costs the device (an
+ * address, a launch failure), so does all that follows.  0 with code 0: none. */
+extern "C" void aotc_cusim_fail_launch(int after, int code);
+
 namespace cusim {
+
+/* The error that a launch is told to fail with, cudaSuccess for most. */
+cudaError_t next_failure();
 
 /* Bounds of the device allocation that holds p, or that ends or starts next to it; false if
  * there is none within a guard page of it. */
@@ -123,6 +141,9 @@ constexpr size_t SMEM_DEFAULT = 48 << 10;
 #define AOTC_CUSIM_SMEM (227 << 10)
 #endif
 constexpr size_t SMEM_MOST = AOTC_CUSIM_SMEM;
+#ifndef AOTC_CUSIM_CAPABILITY
+#define AOTC_CUSIM_CAPABILITY 90
+#endif
 size_t smem_allowed(const void *function);
 
 /* Keep an error for cudaGetLastError unless there is one already. */
