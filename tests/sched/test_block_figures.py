@@ -10,7 +10,7 @@ from aotc.ir.expr import Axis, Const
 from aotc.sched.cost.block_figures import (
     block_figures,
     held_blocks,
-    product_blocks,
+    product_figures,
     thread_registers,
     tile_reach,
 )
@@ -91,7 +91,8 @@ def test_a_kernels_figures():
 def test_a_row_that_does_not_say_registers_leaves_room_for_one_block():
     one = row("contraction_f32_64x64__simt")
     silent = replace(one, shared=replace(one.shared, registers=0))
-    assert product_blocks(one, TUNING) > 1 == product_blocks(silent, TUNING)
+    assert product_figures(GPU.machine, one).blocks > 1 == product_figures(
+        GPU.machine, silent).blocks
     assert thread_registers(silent, silent.threads, TUNING) == 65536 // silent.threads
 
 

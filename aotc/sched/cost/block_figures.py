@@ -63,24 +63,24 @@ def held_blocks(threads: int, registers: int, shared: int, tuning: Tuning) -> in
                       if shared + tuning.block_reserved else tuning.worker_blocks))
 
 
-def product_blocks(row: ProductRow, tuning: Tuning) -> int:
-    """Blocks of a product on a row that a worker holds at once, with the usual steps in memory."""
+def product_figures(machine: Machine, row: ProductRow) -> BlockFigures:
+    """The BlockFigures of a product on a row, with the usual steps in memory."""
     assert row.shared is not None, row.name
     usual = 0 if row.staging is None else row.staging.usual
     shared = max(row.shared.sum_bytes, usual * row.step_bytes) + row.tap_bytes
-    return held_blocks(row.threads, thread_registers(row, row.threads, tuning), shared, tuning)
+    return block_figures(machine, row, row.threads, shared)
 
 
 def tile_reach(machine: Machine, row: ProductRow, blocks: int) -> float:
     """What so many blocks on one worker, one tile of a row each, reach of its multipliers: few
     threads wait for each other, loads from their memory take places of multiply-adds."""
     tuning = machine.tuning
-    held = min(blocks, product_blocks(row, tuning))
+    held = min(blocks, product_figures(machine, row).blocks)
     alone = tuning.tile_rate * min(1.0, row.threads / (
         machine.threads if row.per_thread else tuning.unit_threads))
     loads = load_cost(row, tuning) * row.loads * tuning.load_shown
     return min(1.0, held * alone) / (1.0 + loads)
 
 
-__all__ = ["BlockFigures", "LaneAccess", "block_figures", "held_blocks", "product_blocks",
+__all__ = ["BlockFigures", "LaneAccess", "block_figures", "held_blocks", "product_figures",
            "thread_registers", "tile_reach"]

@@ -37,8 +37,8 @@ def thread_cost(program: Program, target: Target, s: Stage, choice: StageChoice,
     terms = [] if s.fold == "none" else places(loads(s.body))
     others = places(chain.from_iterable(loads(o.value) for o in s.outputs))
     others += places(loads(s.body)) if s.fold == "none" else []
-    stores = [(o.buffer, o.index) for o in s.outputs]
-    return Extra(1, cost(terms), cost([*dict.fromkeys(others), *stores]))
+    written = [(o.buffer, o.index) for o in s.outputs]
+    return Extra(1, cost(terms), cost([*dict.fromkeys(others), *written]))
 
 
 def places(found: Sequence[Load] | chain[Load]) -> list[tuple[str, Shape]]:

@@ -4,7 +4,7 @@ reaches a part of its multipliers and has a part of the memory, whatever the oth
 from collections.abc import Sequence
 from dataclasses import replace
 
-from aotc.sched.cost.block_figures import product_blocks, tile_reach
+from aotc.sched.cost.block_figures import product_figures, tile_reach
 from aotc.sched.cost.group_cost import Aligned, Cost, fork_join_seconds, overlap_seconds, padding
 from aotc.sched.cost.row_cost import row_rate
 from aotc.sched.model.group_numbers import GroupModel, Widths
@@ -26,7 +26,7 @@ def spread_over_waves(cost: Cost, model: GroupModel, machine: Machine, tile: Wid
     deep = max([a.deep for a in aligned], default=1.0)
     work = model.work(tile, boxes)[0] * padding(model, aligned, boxes) * deep
     reach = min([tile_reach(machine, r, waves) for r in rows], default=machine.tuning.tile_rate)
-    several = machine.threads and all(product_blocks(r, machine.tuning) > 1 for r in rows)
+    several = machine.threads and all(product_figures(machine, r).blocks > 1 for r in rows)
     busy = waves * work / (machine.flops * reach)
     _, _, moved = cost.levels[0]
     turns = max(1.0, items / machine.workers) if several else waves
@@ -39,11 +39,12 @@ def tiles_seconds(machine: Machine, row: ProductRow, m: int, n: int, k: int) -> 
     row."""
     tiles = -(-m // row.tile.mr) * -(-n // row.tile.nr)
     waves = -(-tiles // machine.workers)
-    tuning = machine.tuning
+    tuning, teams = machine.tuning, 1 if row.shared is None else row.shared.teams
     work = 2.0 * row.tile.mr * row.tile.nr * -(-max(1, k) // row.steps) * row.steps
     joined = 0 if row.shared is None else row.shared.sum_bytes // 4  # stored, and loaded again
-    return waves * (work / row_rate(row, tuning) + 2.0 * 2 * joined * tuning.access_cost) / (
+    busy = (work / row_rate(row, tuning) + 2.0 * 2 * joined * tuning.access_cost) / (
         machine.flops * tile_reach(machine, row, waves))
+    return waves * (busy + (2 * tuning.barrier if teams > 1 else 0.0))
 
 
 def shared_seconds(machine: Machine, cost: Cost, items: int) -> float:

@@ -16,7 +16,7 @@ from aotc.sched.cost.block_cost import (
     pick_cheapest,
     product_step,
 )
-from aotc.sched.cost.block_figures import held_blocks, thread_registers
+from aotc.sched.cost.block_figures import block_figures
 from aotc.sched.lowering.neighbours import Lined, Lines, lines_of, wides
 from aotc.sched.lowering.operand_ways import (
     Way,
@@ -146,12 +146,11 @@ def _stages(row: ProductRow, kernel: LoweredKernel, target: Target, accesses: fl
     ways = [staging.usual, *(n for n in range(max(staging.least, least), staging.most + 1)
                              if n != staging.usual and slab + n * row.step_bytes <= room)]
     machine, tuning = target.machine, target.tuning
-    registers = thread_registers(row, row.threads, tuning)
     most = -(-estimate(kernel.tiles) // machine.workers)
 
     def held(stages: int) -> int:
-        return min(most, held_blocks(
-            row.threads, registers, slab + stages * row.step_bytes, tuning))
+        return min(most, block_figures(
+            machine, row, row.threads, slab + stages * row.step_bytes).blocks)
     return pick_cheapest(ways, [product_step(machine, row, target.lanes, n, accesses, held(n))
                                 for n in ways], tuning.slack)
 
