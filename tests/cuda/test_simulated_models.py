@@ -152,7 +152,7 @@ def test_operands_rounded_to_bf16_run_on_tensor_cores(tmp_path):
          "b": rng.standard_normal((256, 192)).astype(F32)})
     bundle = aotc.compile(model, tmp_path / "b", target="cuda:sm_80", precision="bf16", name="mlp")
     text = (tmp_path / "b" / "mlp_kernels_1.cu").read_text()
-    assert text.count("aotc_mma_m16n8k16_bf16f32") == 2 and "aotc_bf16_num.h" in text
+    assert text.count("aotc_mma_m16n8k16_bf16f32") == 2 and "aotc_simt_bf16.h" in text
     onnx.save(model, tmp_path / "m.onnx")
     results = verify(tmp_path / "m.onnx", "cuda:sm_80", simulate=True, precision="bf16",
                      report=lambda line: None)

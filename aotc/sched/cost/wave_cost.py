@@ -4,8 +4,16 @@ reaches a part of its multipliers and has a part of the memory, whatever the oth
 from collections.abc import Sequence
 from dataclasses import replace
 
+from aotc.ir.dtypes import DTYPES
 from aotc.sched.cost.block_figures import product_figures, tile_reach
-from aotc.sched.cost.group_cost import Aligned, Cost, fork_join_seconds, overlap_seconds, padding
+from aotc.sched.cost.group_cost import (
+    Aligned,
+    Cost,
+    fork_join_seconds,
+    memory_rate,
+    overlap_seconds,
+    padding,
+)
 from aotc.sched.cost.row_cost import row_rate
 from aotc.sched.model.group_numbers import GroupModel, Widths
 from aotc.target.base import Machine
@@ -36,7 +44,7 @@ def spread_over_waves(cost: Cost, model: GroupModel, machine: Machine, tile: Wid
 
 def tiles_seconds(machine: Machine, row: ProductRow, m: int, n: int, k: int) -> float:
     """Seconds of an M x N product of sums of K terms (0: of one) in work items of one tile of a
-    row."""
+    row, whose operands come from the memory behind a block's."""
     tiles = -(-m // row.tile.mr) * -(-n // row.tile.nr)
     waves = -(-tiles // machine.workers)
     tuning, teams = machine.tuning, 1 if row.shared is None else row.shared.teams
@@ -44,7 +52,10 @@ def tiles_seconds(machine: Machine, row: ProductRow, m: int, n: int, k: int) -> 
     joined = 0 if row.shared is None else row.shared.sum_bytes // 4  # stored, and loaded again
     busy = (work / row_rate(row, tuning) + 2.0 * 2 * joined * tuning.access_cost) / (
         machine.flops * tile_reach(machine, row, waves))
-    return waves * (busy + (2 * tuning.barrier if teams > 1 else 0.0))
+    near = machine.outside(machine.near)
+    fetched = tiles * (row.tile.mr + row.tile.nr) * max(1, k) * DTYPES[row.a].size
+    return max(waves * (busy + (2 * tuning.barrier if teams > 1 else 0.0)),
+               fetched / memory_rate(machine, near))
 
 
 def shared_seconds(machine: Machine, cost: Cost, items: int) -> float:
