@@ -6,7 +6,7 @@ that one of its threads reads and stores several of at once.
          | BlockArray | Digits                                          names
          | Fetch | Commit | Arrived                                     copies that go on meanwhile
          | Registers | Shares | Hold | Recall | Rounded                 by way of registers
-         | Sums | BlockTile | JoinSums | TeamSums | Owned               sums
+         | Sums | BlockTile | JoinSums | TeamSums | Owned | FewRowSums  sums
 
 A statement means what it says of the whole block.  Which thread has which sum, and which point of a
 ``Spread``, is the row's affair; a ``Barrier`` stands between those that store an element of a
@@ -17,8 +17,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 
+from aotc.ir.category import Dtypes
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Binary, Expr, Load, Var, show
+from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.statements import Barrier, Body, Box, Range, Stmt, text_of
 
 Constants = tuple[tuple[Axis, int], ...]
@@ -325,7 +327,46 @@ class Owned(Stmt):
                 f"{named}", *text_of(self.body)]
 
 
-_IN_ORDER = (Barrier, Product, BlockArray, Commit, Arrived, Registers, Shares, Sums, BlockTile)
+@dataclass(frozen=True)
+class FewRowSums(Stmt):
+    """Sums of a tile of few rows, of which each of the block's teams makes some terms:
+
+        parts[t, i, j], added up over the teams t, = sum over k < terms of a[i, k] * b[k, j]
+
+    in an array of the block, teams by ``mr`` rows by ``nr`` columns.  a: the place of the first
+    row's first term, with the elements from one row to the next; rows: so many exist from there on,
+    and those behind are zeros (None: all do).  b: the place of the first column's
+    first term, with the elements from a term to the next; grouping: how bytes of a panel hold
+    weights (None: they are elements).  columns: so many exist from there on (None: all).  dtypes:
+    of both where they lie, and of the sums.  wide: four terms of a row lie at a multiple of their
+    size."""
+
+    BUFFERS = ("parts",)
+    row: str
+    template: str
+    parts: str
+    mr: int
+    nr: int
+    a: Box
+    b: Box
+    terms: Expr
+    dtypes: Dtypes
+    wide: bool
+    rows: Expr | None = None
+    columns: Expr | None = None
+    grouping: Grouping | None = None
+
+    def lines(self) -> list[str]:
+        marks = [f"{what} of {show(n)}" for what, n in (("rows", self.rows),
+                                                        ("columns", self.columns)) if n is not None]
+        marks += [str(self.grouping)] * (self.grouping is not None) + ["wide"] * self.wide
+        return [f"{self.parts} of teams = {self.mr} x {show(self.terms)} at {self.a} times "
+                f"{show(self.terms)} x {self.nr} at {self.b}, {'*'.join(self.dtypes)}"
+                + "".join(f", {m}" for m in marks)]
+
+
+_IN_ORDER = (Barrier, Product, BlockArray, Commit, Arrived, Registers, Shares, Sums, BlockTile,
+             FewRowSums)
 
 
 def needs_order(body: Iterable[Stmt]) -> bool:
@@ -334,6 +375,7 @@ def needs_order(body: Iterable[Stmt]) -> bool:
     return any(isinstance(s, _IN_ORDER) for s in body)
 
 
-__all__ = ["ACCESS", "Arrived", "BlockArray", "BlockTile", "Commit", "Digits", "Fetch", "Hold",
-           "JoinSums", "Neighbours", "Owned", "Product", "Recall", "Registers", "Rounded", "Shares",
-           "Sums", "Swizzle", "TeamSums", "Wide", "access_bytes", "needs_order"]
+__all__ = ["ACCESS", "Arrived", "BlockArray", "BlockTile", "Commit", "Digits", "Fetch",
+           "FewRowSums", "Hold", "JoinSums", "Neighbours", "Owned", "Product", "Recall",
+           "Registers", "Rounded", "Shares", "Sums", "Swizzle", "TeamSums", "Wide", "access_bytes",
+           "needs_order"]

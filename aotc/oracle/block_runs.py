@@ -12,6 +12,7 @@ from aotc.ir.block_statements import (
     Commit,
     Digits,
     Fetch,
+    FewRowSums,
     Hold,
     JoinSums,
     Neighbours,
@@ -28,8 +29,10 @@ from aotc.ir.block_statements import (
 )
 from aotc.ir.dtypes import BF16, DTYPES, Array, from_bf16, to_bf16
 from aotc.ir.expr import Const, Expr
+from aotc.ir.numbers.group_bytes import weights_at
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Barrier, Box, For, Range, Store, walk_body
+from aotc.ir.tile_statements import dot_step
 from aotc.oracle.tile_runs import TileRuns
 
 
@@ -180,6 +183,37 @@ class BlockRuns(TileRuns):
             return
         for other in self.memory.read(s.at, at, None).reshape(sums[1:].shape):
             sums[0] += other
+
+    def few_row_sums(self, s: FewRowSums) -> None:
+        terms = int(self.now(s.terms))
+        i, j, k = np.arange(s.mr), np.arange(s.nr), np.arange(terms)[:, None]
+        live = i[:, None] < (s.mr if s.rows is None else int(self.now(s.rows)))
+        at = int(self.now(s.a.offset)) + i[:, None] * int(self.now(s.a.strides[0])) + k[:, 0]
+        a = np.where(live, self.memory.read(s.a.buffer, at, np.broadcast_to(live, at.shape)), 0)
+        b = self._few_columns(s, k, j)
+        kind = DTYPES[s.dtypes.sums].numpy
+        with np.errstate(invalid="ignore", over="ignore"):
+            sums = (from_bf16(a) if s.dtypes.a == BF16 else a).astype(kind) @ b.astype(kind)
+        size = s.mr * s.nr
+        every = self.memory.region(s.parts).values.size
+        found = np.zeros(every, kind)
+        found[:size] = sums.reshape(-1)  # the first team makes all terms
+        self.memory.write(s.parts, np.arange(every), found, None)
+
+    def _few_columns(self, s: FewRowSums, k: Array, j: Array) -> Array:
+        """B of a tile of few rows: (terms, columns)."""
+        first, by = int(self.now(s.b.offset)), int(self.now(s.b.strides[0]))
+        if s.grouping is not None:
+            g = s.grouping
+            return weights_at(g, k, lambda row: self.memory.read(
+                s.b.buffer, first + (k // g.size * g.rows + row) * s.nr + j, None))
+        step = dot_step(s.dtypes.a)
+        live = None if s.columns is None else np.broadcast_to(
+            j < int(self.now(s.columns)), (len(k), len(j)))
+        at = first + k // step * by + j * step + k % step
+        found = self.memory.read(s.b.buffer, at, live)
+        found = from_bf16(found) if s.dtypes.b == BF16 else found
+        return found if live is None else np.where(live, found, 0)
 
     def owned(self, s: Owned) -> None:
         rows = s.what == "rows"

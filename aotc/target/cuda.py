@@ -5,14 +5,17 @@ A work item is a thread block, scratch is its shared memory, a vector's lanes ar
 
 from dataclasses import replace
 
+from aotc.ir.numbers.grouped import LEAST
 from aotc.target.base import Cross, Machine, Target
 from aotc.target.gpus import GPUS
-from aotc.target.kernel_rows import ProductRow, RegisterTile, SharedTile, Staging
-from aotc.target.micro_kernels import thread_nests
+from aotc.target.kernel_rows import GroupedWeights, ProductRow, RegisterTile, SharedTile, Staging
+from aotc.target.micro_kernels import CODES, thread_nests
 
 _LANES = 32  # threads of a warp
 _STAGES = 3  # steps of a sum in shared memory: one that is multiplied, and those on their way
 _LOAD = 4.0  # multiply-adds of a load from shared memory
+_FEW = 16  # rows of a product whose weights are all read once, or twice: more share them out
+_ROWS_BYTES = 48 << 10  # of shared memory for those: what a launch has without permission
 _TENSOR_CORES = 4.0  # products of halves in the time of one in f32: measured on an H100, 111 and 27
 # of a thread with so many sums: the most of the rows' cases by ptxas 13.0 for sm_90
 _REGISTERS = {(8, 8): 168, (8, 4): 128, (4, 8): 128, (4, 4): 112, (2, 4): 96}
@@ -38,12 +41,31 @@ def _tiled(mr: int, nr: int, tm: int, tn: int, bk: int, teams: int = 1,
                 usual=_STAGES, least=2, most=8, ways=("copy", "value"), pitch=(bk + 4, nr))))
 
 
-def _single(nr: int, threads: int) -> ProductRow:
-    """Contraction row for one row of A: threads share the sum, NR columns side by side."""
-    tile = RegisterTile(1, nr // _LANES, _LANES)
-    return ProductRow(f"contraction_f32_{tile}__simt", "contraction", "f32", ("f32",), "f32", tile,
-                      shared=SharedTile(
-                          steps=threads // nr, threads=threads, sum_bytes=4 * threads))
+def _few(mr: int, name: str, a: str, b: tuple[str, ...], sums: str = "f32", steps: int = 32,
+         grouped: GroupedWeights | None = None) -> ProductRow:
+    """Row for products of few rows, MR of them and 32 columns at a time: threads read 16 bytes of
+    neighbouring columns, and each of 8 warps sums some of the terms."""
+    tile, teams = RegisterTile(mr, 1, _LANES), 8
+    return ProductRow(
+        f"{name}_{tile}__simt", "dot" if "dot" in name else "contraction", a, b, sums, tile,
+        "few_rows.cu.j2" if grouped is None else "few_grouped.cu.j2", grouped=grouped,
+        shared=SharedTile(steps=steps, teams=teams, threads=teams * _LANES, thread=(mr, 4),
+                          most=_FEW, row_bytes=_ROWS_BYTES,
+                          registers=128 * (mr == 1), sum_bytes=4 * teams * mr * tile.nr))
+
+
+def _few_grouped(mr: int) -> ProductRow:
+    """The same of f32 by weights of 8 or 4 bits in groups."""
+    return _few(mr, "dot_grouped", "f32", CODES, steps=8 * LEAST,
+                grouped=GroupedWeights(expand=2.0, steps=LEAST))
+
+
+def _expanded(mr: int, nr: int, tm: int, tn: int, bk: int, teams: int = 1) -> ProductRow:
+    """Row of f32 by weights in groups for more rows, whose threads make factors of weights while
+    they bring them to the block's memory."""
+    row = _tiled(mr, nr, tm, tn, bk, teams)
+    return replace(row, name=f"dot_grouped_{row.tile}__simt", category="dot", b=CODES,
+                   grouped=GroupedWeights(expand=30.0))
 
 
 def _tensor_core(mr: int, nr: int, bk: int, warp: tuple[int, int], dtype: str) -> ProductRow:
@@ -65,7 +87,10 @@ def _tensor_core(mr: int, nr: int, bk: int, warp: tuple[int, int], dtype: str) -
 # a row for those loses beside its twin is in its load_cost.
 _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4, 8, 64, 4),
          _tiled(32, 64, 4, 4, 16, load_cost=5.5), _tiled(32, 32, 4, 4, 64, 4),
-         _tiled(32, 32, 2, 4, 16, load_cost=4.7), _single(32, 256),
+         _tiled(32, 32, 2, 4, 16, load_cost=4.7), _few(1, "contraction_f32", "f32", ("f32",)),
+         *map(_few_grouped, (1, 4, 8)), *(_few(mr, "dot_u8s8", "u8", ("i8",), "i32")
+                                          for mr in (1, 4, 8)),
+         _expanded(64, 64, 8, 4, 16), _expanded(32, 64, 4, 8, 64, 4),
          *(row for dtype in ("f16", "bf16") for row in (
              _tensor_core(16, 128, 64, (16, 32), dtype),
              _tensor_core(32, 32, 64, (16, 16), dtype),

@@ -158,7 +158,8 @@ class SharedTile:
     sum_bytes: of the block's memory in which sums of several threads meet in the end, in the place
     of operands.  staging: None where threads read both operands where they lie.  registers: that a
     thread takes at most (0: as many as leave a worker one block), as the target's compiler counts
-    them.
+    them.  most: rows of the products that it is for (0: any number).  row_bytes: of the block's
+    memory for rows of A that do not lie as threads read them.
     """
 
     steps: int
@@ -169,6 +170,8 @@ class SharedTile:
     staging: Staging | None = None
     warp: tuple[int, int] = (0, 0)
     registers: int = 0
+    most: int = 0
+    row_bytes: int = 0
 
     def __post_init__(self) -> None:
         _require(self.registers >= 0, "of a block of threads", f"{self.registers} registers")
@@ -246,7 +249,8 @@ class ProductRow(KernelRow):
     def serves(self, rows: int) -> bool:
         """True if the row is for products of so many rows: those of one row have rows of their
         own, with a tile of one row."""
-        return (self.tile.mr == 1) == (rows == 1)
+        most = 0 if self.shared is None else self.shared.most
+        return (self.tile.mr == 1) == (rows == 1) and (not most or rows <= most)
 
     @property
     def expands_panels(self) -> bool:
@@ -256,8 +260,9 @@ class ProductRow(KernelRow):
     @property
     def in_floats(self) -> bool:
         """True if its register tiles multiply f32 by f32, whatever B is stored as: a contraction,
-        or a product of weights that are expanded in scratch."""
-        return self.category == "contraction" or self.expands_panels and self.a == "f32"
+        or a product of weights that are expanded in scratch, or while they are staged."""
+        return self.category == "contraction" or self.a == "f32" and (
+            self.expands_panels or self.staging is not None)
 
     @property
     def steps(self) -> int:

@@ -91,6 +91,52 @@ AOTC_DEVICE void aotc_store_pack(T *to, const aotc_pack<T, N> &value)
     *reinterpret_cast<aotc_pack<T, N> *>(to) = value;
 }
 
+/* 16 bytes as four words, the first in x, from shared or global memory; aligned to 16 bytes. */
+typedef uint4 aotc_u32x4;
+
+AOTC_DEVICE aotc_u32x4 aotc_load16(const void *from)
+{
+    return *static_cast<const aotc_u32x4 *>(from);
+}
+
+/* Four bytes as a word, aligned to 4, and four halves as floats, aligned to 8. */
+AOTC_DEVICE uint32_t aotc_load_word(const void *from)
+{
+    return *static_cast<const uint32_t *>(from);
+}
+
+AOTC_DEVICE aotc_f32x4 aotc_load4_half(const uint16_t *from)
+{
+    const uint2 bits = *reinterpret_cast<const uint2 *>(from);
+    const float2 low = __half22float2(reinterpret_cast<const __half2 &>(bits.x));
+    const float2 high = __half22float2(reinterpret_cast<const __half2 &>(bits.y));
+    return make_float4(low.x, low.y, high.x, high.y);
+}
+
+/* ------------------------------------------------------------------ bytes of words */
+
+/* Byte i of the result is byte number (selector >> 4 * i & 7) of a, or behind those of b. */
+AOTC_DEVICE uint32_t aotc_bytes(uint32_t a, uint32_t b, uint32_t selector)
+{
+    return __byte_perm(a, b, selector);
+}
+
+/* (a & mask) ^ bits, of constants, in one instruction. */
+AOTC_DEVICE uint32_t aotc_and_xor(uint32_t a, uint32_t mask, uint32_t bits)
+{
+    uint32_t out;
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(out) : "r"(a), "r"(mask), "r"(bits));
+    return out;
+}
+
+/* sum + four products of an unsigned byte of a and a signed one of b. */
+AOTC_DEVICE int32_t aotc_dot4_u8s8(uint32_t a, uint32_t b, int32_t sum)
+{
+    int32_t out;
+    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(sum));
+    return out;
+}
+
 /* ------------------------------------------------------------------ barriers, warps */
 
 #define aotc_syncthreads() __syncthreads()

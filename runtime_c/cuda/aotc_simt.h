@@ -10,9 +10,12 @@
 #include <math.h>
 
 #ifdef __CUDACC__
+#define AOTC_PRAGMA(text) _Pragma(#text)
 #define AOTC_UNROLL _Pragma("unroll")
+#define AOTC_UNROLL_BY(turns) AOTC_PRAGMA(unroll turns)
 #else
 #define AOTC_UNROLL
+#define AOTC_UNROLL_BY(turns)
 #endif
 
 /* acc[0..3] += a * b */
@@ -22,6 +25,178 @@ AOTC_DEVICE void aotc_madd4(float *acc, float a, aotc_f32x4 b)
     acc[1] += a * b.y;
     acc[2] += a * b.z;
     acc[3] += a * b.w;
+}
+
+/* Four neighbouring terms of a row, one by one. */
+template <class From>
+AOTC_DEVICE aotc_f32x4 aotc_take4(From from)
+{
+    const aotc_f32x4 found = {from[0], from[1], from[2], from[3]};
+    return found;
+}
+
+template <class From>
+AOTC_DEVICE aotc_f32x4 aotc_take4_half(From from)
+{
+    const aotc_f32x4 found = {aotc_f16_to_f32(from[0]), aotc_f16_to_f32(from[1]),
+                              aotc_f16_to_f32(from[2]), aotc_f16_to_f32(from[3])};
+    return found;
+}
+
+/* Four bytes as a word, and four times as many, one by one. */
+template <class From>
+AOTC_DEVICE uint32_t aotc_take_word(From from)
+{
+    return from[0] | static_cast<uint32_t>(from[1]) << 8 | static_cast<uint32_t>(from[2]) << 16 |
+           static_cast<uint32_t>(from[3]) << 24;
+}
+
+template <class From>
+AOTC_DEVICE aotc_u32x4 aotc_take16(From from)
+{
+    const aotc_u32x4 found = {aotc_take_word(from), aotc_take_word(from + 4),
+                              aotc_take_word(from + 8), aotc_take_word(from + 12)};
+    return found;
+}
+
+/* acc[0..7] += a * b, eight halves, and acc[0..3] += products of four bytes each. */
+AOTC_DEVICE void aotc_madd_halves(float *acc, float a, aotc_u32x4 b)
+{
+    const uint32_t pairs[4] = {b.x, b.y, b.z, b.w};
+    AOTC_UNROLL
+    for (int j = 0; j < 4; ++j) {
+        acc[2 * j] += a * aotc_f16_to_f32(static_cast<uint16_t>(pairs[j]));
+        acc[2 * j + 1] += a * aotc_f16_to_f32(static_cast<uint16_t>(pairs[j] >> 16));
+    }
+}
+
+AOTC_DEVICE void aotc_madd_bytes(int32_t *acc, uint32_t a, aotc_u32x4 b)
+{
+    acc[0] = aotc_dot4_u8s8(a, b.x, acc[0]);
+    acc[1] = aotc_dot4_u8s8(a, b.y, acc[1]);
+    acc[2] = aotc_dot4_u8s8(a, b.z, acc[2]);
+    acc[3] = aotc_dot4_u8s8(a, b.w, acc[3]);
+}
+
+/* ---------------------------------------------------------------- weights in groups */
+
+template <class From>
+AOTC_DEVICE void aotc_load_words(uint32_t *to, From from)
+{
+    const aotc_u32x4 found = aotc_load16(from);
+    to[0] = found.x;
+    to[1] = found.y;
+    to[2] = found.z;
+    to[3] = found.w;
+}
+
+/* N rows of 16 bytes, ``apart`` bytes from one to the next. */
+template <int N, class From>
+AOTC_DEVICE void aotc_load_rows(uint32_t (&to)[N][4], From from, int32_t apart)
+{
+    AOTC_UNROLL
+    for (int j = 0; j < N; ++j)
+        aotc_load_words(to[j], from + j * apart);
+}
+
+/* A signed number of 4 bits from bit AT on, AT < 16.  The exponent of a float in which that bit
+ * counts one stands beside the number, its sign turned, and is subtracted exactly. */
+template <int AT>
+AOTC_DEVICE float aotc_nibble(uint32_t bits)
+{
+    const uint32_t one = (150u - AT) << 23;
+    return aotc_float_u32(aotc_and_xor(bits, 15u << AT, one | 8u << AT)) -
+           (static_cast<float>(1 << (23 - AT)) + 8.0f);
+}
+
+/* Four bytes of two signed numbers of 4 bits each. */
+AOTC_DEVICE void aotc_nibbles(float *low, float *high, uint32_t word)
+{
+    const uint32_t rest = word >> 16;
+    low[0] = aotc_nibble<0>(word);
+    high[0] = aotc_nibble<4>(word);
+    low[1] = aotc_nibble<8>(word);
+    high[1] = aotc_nibble<12>(word);
+    low[2] = aotc_nibble<0>(rest);
+    high[2] = aotc_nibble<4>(rest);
+    low[3] = aotc_nibble<8>(rest);
+    high[3] = aotc_nibble<12>(rest);
+}
+
+/* Four signed bytes, each as the lowest bits of a float of 2^23 and more. */
+AOTC_DEVICE void aotc_signed_bytes(float *to, uint32_t word)
+{
+    AOTC_UNROLL
+    for (unsigned i = 0; i < 4; ++i)
+        to[i] = aotc_float_u32(aotc_bytes(word ^ 0x80808080u, 0x4b000000u, 0x7440u + i)) -
+                (8388608.0f + 128.0f);
+}
+
+/* The scales of 16 neighbouring columns: floats of which the upper PLANES bytes are stored, all of
+ * one kind together, those of the next kind ``apart`` bytes on. */
+template <int PLANES, class From>
+AOTC_DEVICE void aotc_load_scales(float *scale, From from, int32_t apart)
+{
+    uint32_t bytes[4][4] = {};
+    AOTC_UNROLL
+    for (int p = 0; p < PLANES; ++p)
+        aotc_load_words(bytes[4 - PLANES + p], from + p * apart);
+    AOTC_UNROLL
+    for (unsigned i = 0; i < 16; ++i) {
+        const uint32_t pair = i % 4 | (4 + i % 4) << 4;
+        const uint32_t low = aotc_bytes(bytes[0][i / 4], bytes[1][i / 4], pair);
+        const uint32_t high = aotc_bytes(bytes[2][i / 4], bytes[3][i / 4], pair);
+        scale[i] = aotc_float_u32(aotc_bytes(low, high, 0x5410u));
+    }
+}
+
+/* Four terms of four columns less the zero points of those, signed bytes; times their scales. */
+AOTC_DEVICE void aotc_minus4x4(float (*w)[4], uint32_t zeros)
+{
+    float zero[4];
+    aotc_signed_bytes(zero, zeros);
+    AOTC_UNROLL
+    for (int t = 0; t < 4; ++t)
+        AOTC_UNROLL
+        for (int c = 0; c < 4; ++c)
+            w[t][c] -= zero[c];
+}
+
+AOTC_DEVICE void aotc_times4x4(float (*w)[4], const float *scale)
+{
+    AOTC_UNROLL
+    for (int t = 0; t < 4; ++t)
+        AOTC_UNROLL
+        for (int c = 0; c < 4; ++c)
+            w[t][c] *= scale[c];
+}
+
+/* acc[0..3] += four terms of a row times those of four columns. */
+AOTC_DEVICE void aotc_madd4x4(float *acc, aotc_f32x4 a, const float (*w)[4])
+{
+    AOTC_UNROLL
+    for (int c = 0; c < 4; ++c)
+        acc[c] = acc[c] + a.x * w[0][c] + a.y * w[1][c] + a.z * w[2][c] + a.w * w[3][c];
+}
+
+/* x[0..N-1] are a lane's parts of N neighbouring columns, and lanes BESIDE apart have parts of
+ * the same ones: the sum of one column, number lane / BESIDE % N of those, over all its lanes. */
+template <int BESIDE, class T, int N>
+AOTC_DEVICE T aotc_warp_columns(const T (&x)[N])
+{
+    if constexpr (N == 1) {
+        return x[0];
+    } else {
+        constexpr int half = N / 2, apart = half * BESIDE;
+        const bool upper = (threadIdx.x & static_cast<unsigned>(apart)) != 0;
+        T kept[half];
+        AOTC_UNROLL
+        for (int j = 0; j < half; ++j) {
+            const T given = upper ? x[j] : x[j + half];
+            kept[j] = (upper ? x[j + half] : x[j]) + aotc_shfl_xor(given, apart);
+        }
+        return aotc_warp_columns<BESIDE>(kept);
+    }
 }
 
 /* NaN if either is NaN. */

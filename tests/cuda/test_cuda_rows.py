@@ -13,7 +13,7 @@ from te_programs import Maker, ax, softmax
 
 from aotc.emit.bundle.render import render_bundle
 from aotc.errors import FaultError, ScheduleError, ToolchainError
-from aotc.ir.category import Dtypes
+from aotc.ir.category import PRODUCTS, Dtypes
 from aotc.ir.expr import Cast, Const, Sym, check_index
 from aotc.runtime.cuda_model import devices
 from aotc.runtime.simulate import find_cxx
@@ -24,11 +24,12 @@ TARGET = get_target(f"cuda:{devices()[0][1]}" if ON_GPU else "cuda:sm_80")
 # f16 has 11 bits, bf16 8; a result is compared relative to the largest one of its tensor
 TOLERANCE = {"f16": 3e-3, "bf16": 2.4e-2}
 ROWS = {u.name: u for u in TARGET.ukernels}
-TILES = [n for n, u in ROWS.items() if u.category == "contraction"]
+TILES = [n for n, u in ROWS.items() if u.category in PRODUCTS]
 LONG = [n for n in TILES if ROWS[n].tile.nr > 32 and ROWS[n].a == "f32"]
 SHORT = [n for n in TILES if n not in LONG]
 # of rows that differ in their numbers only, those that the default suite runs: scalars and mma
 FIRST = [next(n for n in SHORT if ROWS[n].a == t) for t in ("f32", "f16", "bf16")]
+FEW = [n for n in TILES if ROWS[n].staging is None]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,7 +60,7 @@ def _check(rows, folder, twins=0, share=1):
 
 @pytest.mark.product
 def test_rows_of_nests(tmp_path):
-    rows = [u for u in TARGET.ukernels if u.category != "contraction"]
+    rows = [u for u in TARGET.ukernels if u.category not in PRODUCTS]
     assert _check(rows, tmp_path / "nests", twins=6, share=2) > 60
 
 
@@ -73,7 +74,7 @@ def test_rows_of_contractions(name, tmp_path):
 @pytest.mark.product
 @pytest.mark.parametrize("name", ["", *TILES])
 def test_every_case_of_a_row(name, tmp_path):
-    rows = [ROWS[name]] if name else [u for u in ROWS.values() if u.category != "contraction"]
+    rows = [ROWS[name]] if name else [u for u in ROWS.values() if u.category not in PRODUCTS]
     assert _check(rows, tmp_path / "rows", twins=3) > 40
 
 

@@ -13,6 +13,7 @@ from cusim_build import needs_cxx
 from harness import INFO, Built, differences, merged
 from helpers.tile_graph import set_connect
 from mutants import plant_mutants, unnoticed
+from row_cases import CASES
 
 import aotc
 from aotc.emit.bundle.render import render_bundle
@@ -28,6 +29,7 @@ F32 = np.float32
 TARGET = get_target("cuda:sm_80")
 TOLERANCE = {"f32": 2e-5, "f16": 3e-3, "bf16": 2.4e-2}
 ROWS = {r.name: r for r in TARGET.ukernels if r.category == "contraction"}
+FEW = [r for r in TARGET.ukernels if r.category == "dot" and r.tile.mr == 4]
 # one of each kind: by the type of operands, with teams and without, with steps and without
 KINDS = [*{(r.a, r.shared.teams > 1, r.staging is None): r.name
            for r in reversed(ROWS.values())}.values()]
@@ -85,6 +87,13 @@ def test_every_row_reads_its_operands_in_any_way(name, stages, tmp_path):
 def test_rows_of_halves_whose_operands_are_rounded_on_the_way(name, tmp_path):
     row = ROWS[name]
     check_products([deep(row, a, b, stored="f32") for a, b in MODES[::2]], tmp_path / "b")
+
+
+@pytest.mark.parametrize("row", FEW, ids=[r.name for r in FEW])
+def test_rows_of_narrow_numbers(row, tmp_path):
+    """Rows where they lie and in the block's memory, one tile and several."""
+    cases = [p.fast for p in CASES["dot"](row, TARGET)]
+    check_products([replace(c, tol=max(c.tol, 1e-5)) for c in cases[1:9:3]], tmp_path / "b")
 
 
 # ---------------------------------------------------------------- folds and groups of stages

@@ -1,5 +1,6 @@
 """Cases of rows that multiply f32 by grouped weights."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -19,6 +20,8 @@ INF, NAN = float("inf"), float("nan")
 # whole groups, a rest of one step, fewer steps than a group has; every number of bytes of a scale
 GROUPINGS = [Grouping(bits, size, planes, zeros) for (bits, zeros), (size, planes) in zip(
     product((8, 4), (False, True)), ((32, 2), (18, 3), (32, 4), (40, 2)))]
+# the same in whole steps of 16, as rows of threads take them
+IN_STEPS = [replace(g, size=size) for g, size in zip(GROUPINGS, (32, 48, 16, 64))]
 
 
 def numbers(g, depth, columns, seed=0):
@@ -50,15 +53,18 @@ def _matmul(row, target, mode, g, size, tile=(), special=()):
                  if "y" in s.computes)
     f, weights = dot_factors(stage)
     layout = dot_layout(f, weights, k, row.tile.nr, p.consts["w"].shape, True)
-    loops = {"lanes": "j", "k": "k", "a": mode, "b": "panel"}
+    staged = row.staging is not None
+    loops = {"lanes": "j", "k": "k", "a": mode, "b": "packed" if staged else "panel"}
     return pair(f"{mode} {rows},{columns},{depth} {g} {dict(tile)} {special}", p, stage.name, row,
-                loops, target, tile, {"w": layout.to_json()}, special=special, tol=4e-6)
+                loops, target, tile, {} if staged else {"w": layout.to_json()}, special=special,
+                tol=4e-6)
 
 
 def grouped_cases(row, target):
     """Ragged sizes on every side, infinities and NaN."""
     mr, nr = row.tile.mr, row.tile.nr
-    taken = [g for g in GROUPINGS if row.takes(grouped_dtypes(row.a, g.bits))
+    every = GROUPINGS if row.shared is None else IN_STEPS
+    taken = [g for g in every if row.takes(grouped_dtypes(row.a, g.bits))
              and not g.size % row.grouped.steps
              and (row.a == "f32" or panel_fault(g, dot_step(row.a)) is None)]
     for mode, g in product(("rows", "packed"), taken):

@@ -22,8 +22,8 @@ from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target import get_target
 
 TARGET = get_target("cuda:sm_80")
-ROWS = [r for r in TARGET.ukernels if r.category == "contraction"]
-TOLERANCE = {"f32": 2e-5, "f16": 3e-3, "bf16": 2.4e-2}
+ROWS = [r for r in TARGET.ukernels if r.category in ("contraction", "dot")]
+TOLERANCE = {"f32": 2e-5, "f16": 3e-3, "bf16": 2.4e-2, "u8": 0}
 
 
 def planned(case, seed=1):
@@ -40,7 +40,7 @@ def planned(case, seed=1):
 @pytest.mark.parametrize("row", every([r.name for r in ROWS], 3))
 def test_the_statements_of_a_row_are_its_product(row):
     row = TARGET.product_row(row)
-    cases = [p.fast for p in CASES["contraction"](row, TARGET)]
+    cases = [p.fast for p in CASES[row.category](row, TARGET)]
     for case in cases[::7]:
         plan, feeds, syms, want = planned(case)
         assert any(isinstance(s, Product) for k in plan.kernels for s in walk_body(k.body))
@@ -67,12 +67,15 @@ def with_body(plan, body):
 PRODUCTS = [("contraction_f32_32x32__simt", "rows x panel 32,32,8 {}"),
             ("contraction_f32_32x32x16__simt", "packed x packed 65,67,17 {}"),
             ("contraction_f16_64x64__mma", "packed x packed 129,131,17 {}"),
-            ("contraction_f32_1x32__simt", "packed x packed 3,67,17 {}")]
+            ("contraction_f32_1x32__simt", "packed x packed 3,67,17 {}"),
+            ("contraction_f32_1x32__simt", "rows x panel 2,33,3 {}"),
+            ("dot_u8s8_4x32__simt", "rows 5,33,8"),
+            ("dot_grouped_4x32__simt", "rows 9,67,96 8 bits")]
 
 
 def case_of(row, name):
-    return next(p.fast for p in CASES["contraction"](TARGET.product_row(row), TARGET)
-                if p.fast.name == name)
+    row = TARGET.product_row(row)
+    return next(p.fast for p in CASES[row.category](row, TARGET) if p.fast.name.startswith(name))
 
 
 @pytest.mark.parametrize("row, name", PRODUCTS)

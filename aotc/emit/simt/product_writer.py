@@ -11,6 +11,7 @@ from aotc.emit.c.half_lanes import KIND
 from aotc.emit.c.integers import is_index
 from aotc.emit.c.loop_text import BracedLines, indent
 from aotc.emit.c.scalars import LocalNames, Scalars
+from aotc.emit.simt.few_rows_text import few_rows_names
 from aotc.emit.simt.neighbour_writer import NeighbourWriter
 from aotc.emit.simt.simt_writer import flat_count, unflatten
 from aotc.emit.simt.thread_sums import ThreadSums, thread_sums
@@ -23,6 +24,7 @@ from aotc.ir.block_statements import (
     Commit,
     Digits,
     Fetch,
+    FewRowSums,
     Hold,
     JoinSums,
     Owned,
@@ -210,6 +212,14 @@ class ProductWriter(NeighbourWriter):
         at = "" if box.offset == Const(0) else c_index(box.offset, 12)
         at = (at + own).removeprefix(" + ") if own else at
         return self.env["buffer"](box.buffer) + (f" + ({at})" if at else "")
+
+    def few_row_sums(self, s: FewRowSums) -> list[str]:
+        block = Scalars(self.env, self.names)
+        a, b = (address(self.env, x.buffer, x.offset, block.text) for x in (s.a, s.b))
+        text = self.template(s.template).render(
+            a=a, b=b, parts=self.env["buffer"](s.parts), **few_rows_names(
+                s, self.row(s.row), self.threads))
+        return BracedLines([*block.lines, *text.splitlines()])
 
     def join_sums(self, s: JoinSums) -> list[str]:
         at = "".join(f"[{i}]" for i in "ijk"[:len(self.here.extents)])

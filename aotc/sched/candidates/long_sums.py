@@ -8,6 +8,7 @@ with other folds that make few numbers of many.
 
 from collections.abc import Collection, Iterator
 
+from aotc.ir.category import dot_dtypes, factor_pairs
 from aotc.ir.program import Compute, Program, Rewrite, static_shape
 from aotc.passes.sums.split_k import RULE, LongSum, match_sum
 from aotc.sched.judge.neighbourhood import Neighbourhoods
@@ -28,10 +29,21 @@ def choose_split_k(program: Program, target: Target,
     for c in program.steps:
         if isinstance(c, Compute) and c.out not in taken and static_shape(
                 program.shape(c.out)) is not None:
-            m = match_sum(program, c)
+            m = None if _shares_sums(target, c) else match_sum(program, c)
             best = None if m is None else _best(near, c.out, m)
             found += [best] if best is not None else []
     return tuple(found)
+
+
+def _shares_sums(target: Target, c: Compute) -> bool:
+    """True for a product of narrow numbers that a target has a row for, whose threads share its sum
+    and read weights as they are packed: in parts they would be packed otherwise."""
+    kinds = dot_dtypes(c.body)
+    if kinds is None:
+        return False
+    return any(u.takes(kinds) and u.serves(estimate_volume(a.extent for a in f.m))
+               for u in target.rows("dot") for f in factor_pairs(
+                   c.axes, c.raxes, c.fold, c.body))
 
 
 def _best(near: Neighbourhoods, name: str, m: LongSum) -> Rewrite | None:

@@ -1,7 +1,10 @@
 """What is wrong with a stage's choice for a row of narrow products."""
 
+from functools import partial
+
 from aotc.ir.access import layout_from_json, offset_of
 from aotc.ir.category import dot_dtypes, row_source
+from aotc.ir.expr import Expr, Load
 from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule
@@ -17,6 +20,7 @@ from aotc.sched.rows.dots import (
     rows_fault,
     stage_weights,
 )
+from aotc.sched.rows.row_reads import shared_fault
 from aotc.target.kernel_rows import ProductRow
 
 
@@ -45,24 +49,35 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: ProductRow, 
         return [f"{where}: k {choice.k or None!r}; choose from {', '.join(r.name for r in f.k)}"]
     faults = [f"{where}: {row.name} cannot store {o.buffer} : {o.value.dtype}; end the group before"
               for o in s.outputs if not is_lane_value(o.value)]
+    offset = partial(_offset, program, schedule)
+    if row.shared is not None:
+        why = "needs constant weights" if weights is None else shared_fault(f, row, offset)
+        faults += [] if why is None else [f"{where}: {row.name} {why}; use loops"]
+    if row.staging is not None and choice.b != "packed":
+        faults.append(f"{where}: b {choice.b or None!r}; {row.name} makes factors of weights while "
+                      "it stages them, use packed")
     layout = None if weights is None else dot_layout(
         f, b, k, row.tile.nr, weights.shape, stage_weights(s) is not None)
     if weights is None:
         faults += [f"{where}: b {choice.b or None!r}; {b.buffer} is computed, use packed"] * (
             choice.b != "packed")
-    elif choice.b != "panel" or layout is None or (
-            layout_from_json(schedule.layouts.get(b.buffer)) != layout):
+    elif row.staging is None and (choice.b != "panel" or layout is None or (
+            layout_from_json(schedule.layouts.get(b.buffer)) != layout)):
         faults.append(f"{where}: b 'panel' needs {b.buffer} in panels of {row.tile.nr} x "
                       f"{dot_step(row.a)} for k {k.name}")
     load, guard, _ = row_source(f.a)
     if choice.a == "rows":
-        layout = layout_from_json(schedule.layouts.get(load.buffer)) if load is not None else None
-        why = "a plain load" if load is None else rows_fault(
-            f, k, offset_of(load.index, program.shape(load.buffer), layout), guard)
+        why = "a plain load" if load is None else rows_fault(f, k, offset(load), guard)
         faults += [f"{where}: a 'rows' needs {why}; use packed"] if why else []
     elif choice.a != "packed":
         faults.append(f"{where}: a {choice.a or None!r}; choose rows or packed")
     return faults
+
+
+def _offset(program: Program, schedule: Schedule, load: Load) -> Expr:
+    """Of an element that is loaded, in its tensor's layout."""
+    layout = layout_from_json(schedule.layouts.get(load.buffer))
+    return offset_of(load.index, program.shape(load.buffer), layout)
 
 
 __all__ = ["dot_faults"]

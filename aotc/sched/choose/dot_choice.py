@@ -1,5 +1,7 @@
 """Which row a contraction of narrow numbers gets, and where its operands lie."""
 
+from math import inf
+
 from aotc.ir.access import is_unit
 from aotc.ir.category import Factors, row_source
 from aotc.ir.dtypes import Array
@@ -7,7 +9,7 @@ from aotc.ir.expr import Axis, Const
 from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.cost.even_rows import uneven_share
-from aotc.sched.cost.row_cost import row_waste
+from aotc.sched.cost.product_rows import waste_of
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage
 from aotc.sched.rows.dots import (
@@ -19,6 +21,7 @@ from aotc.sched.rows.dots import (
     stage_weights,
     typed_rows,
 )
+from aotc.sched.rows.row_reads import shared_fault
 from aotc.sched.rows.settled_choices import Settled
 from aotc.target.kernel_rows import ProductRow
 
@@ -26,30 +29,51 @@ from aotc.target.kernel_rows import ProductRow
 def dot_choice(c: Settled, s: Stage) -> StageChoice:
     """The choice of a stage, with the layout of its weights in ``c.layouts``; the plain nest
     where the target has no row or the operands no such form."""
-    found = dot_factors(s)
-    plain = StageChoice("loops")
-    if found is None:
-        return plain
+    rows, found = serving_rows(c, s), dot_factors(s)
+    if not rows or found is None:
+        return StageChoice("loops")
     f, b = found
     weights = c.program.consts.get(b.buffer)
-    if weights is None and not may_pack(f, b) or not all(
-            is_lane_value(o.value) for o in s.outputs):
-        return plain
-    m = estimate_volume(a.extent for a in f.m)
-    rows = [u for u in typed_rows(c.target, s) if u.serves(m)]
-    if not rows or weights is not None and not holds_all(s, f, b, weights.shape):
-        return plain
+    m, depth = (estimate_volume(a.extent for a in axes) for axes in (f.m, f.k))
     k, where = _row_mode(c, f)
-    for row in sorted(rows, key=lambda u: row_waste(
-            u, m, estimate(f.lane.extent), c.target.tuning)):
+    for row in sorted(rows, key=lambda u: (_readings(u, m), waste_of(
+            c.target, u, m, estimate(f.lane.extent), depth))):
         mode = "packed" if _pays_even(c, s, f, row) else where
+        if row.staging is not None:  # weights become factors while they are staged
+            return StageChoice(row.name, f.lane.name, k.name, mode, "packed")
         if weights is None:
             return StageChoice(row.name, f.lane.name, k.name, mode, "packed")
         layout = dot_layout(f, b, k, row.tile.nr, weights.shape, stage_weights(s) is not None)
         if layout is not None and c.layouts.setdefault(b.buffer, layout) == layout:
             first = "rows" if mode == "rows" and _rows_first(c, row, weights) else None
             return StageChoice(row.name, f.lane.name, k.name, mode, "panel", order=first)
-    return plain  # another stage packs it differently
+    return StageChoice("loops")  # another stage packs it differently
+
+
+def serving_rows(c: Settled, s: Stage) -> list[ProductRow]:
+    """The rows that can compute a stage of narrow numbers, whatever its weights are packed as by
+    others."""
+    found = dot_factors(s)
+    if found is None:
+        return []
+    f, b = found
+    weights = c.program.consts.get(b.buffer)
+    if weights is None and not may_pack(f, b) or not all(
+            is_lane_value(o.value) for o in s.outputs):
+        return []
+    if weights is not None and not holds_all(s, f, b, weights.shape):
+        return []
+    m = estimate_volume(a.extent for a in f.m)
+    return [u for u in typed_rows(c.target, s) if u.serves(m) and (
+        u.shared is None or weights is not None and shared_fault(f, u, c.offset) is None)]
+
+
+def _readings(row: ProductRow, m: int) -> float:
+    """How often a row of few rows reads all weights, which its products wait for: the first measure
+    of those; 0 for others."""
+    if row.shared is None:
+        return 0
+    return -(-m // row.tile.mr) if row.shared.most else inf
 
 
 def _row_mode(c: Settled, f: Factors) -> tuple[Axis, str]:
@@ -88,4 +112,4 @@ def _pays_even(c: Settled, s: Stage, f: Factors, row: ProductRow) -> bool:
     return panels * uneven_share(rows, taps, at, guard, row.even_rows) > 1
 
 
-__all__ = ["dot_choice"]
+__all__ = ["dot_choice", "serving_rows"]

@@ -20,7 +20,7 @@ from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import UNSAID, StageChoice
 from aotc.sched.accelerator.kernels import unit_choice
 from aotc.sched.choose.divided import digit_choice
-from aotc.sched.choose.dot_choice import dot_choice
+from aotc.sched.choose.dot_choice import dot_choice, serving_rows
 from aotc.sched.choose.single_row import single_row_choice
 from aotc.sched.cost.accesses import match_conversion
 from aotc.sched.cost.lane_score import lane_score
@@ -209,7 +209,7 @@ def _folds_alone(c: Settled, s: Stage) -> bool:
 def _as_nest(c: Settled, s: Stage) -> bool:
     """True for a product of narrow numbers that threads compute as any other fold, where the target
     has no row for it."""
-    return not c.target.rows("dot") and _is_scalar(c, s)
+    return _is_scalar(c, s) and not serving_rows(c, s)
 
 
 def _is_scalar(c: Settled, s: Stage) -> bool:
@@ -264,7 +264,9 @@ def _plain_choice(c: Settled, s: Stage) -> StageChoice:
             alone = single_row_choice(c, s, f) if choice.b == "packed" else None
             return alone or choice
     if kind == "dot" and not _as_nest(c, s):
-        return dot_choice(c, s)
+        choice = dot_choice(c, s)
+        if choice != PLAIN or not _is_scalar(c, s):
+            return choice
     kind = nest_kind(s)
     if lane is None or not lane_nest(c.target.rows(kind), s):
         return PLAIN

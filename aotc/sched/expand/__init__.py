@@ -3,5 +3,5 @@
 The last step of lowering, and the lower of its two storeys: it sees the stages of one kernel, with
 their places and what the Schedule says of each.
 
-Imports of ``sched``: model.
+Imports of ``sched``: model, rows.
 """

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from aotc.ir.expr import Binary, Const, Expr, as_expr
+from aotc.ir.expr import Binary, Const, Expr
 from aotc.ir.kernel.plan_kernels import Ahead, Kernel, LoweredKernel, Steps
 from aotc.ir.kernel.plan_stages import Call, Contract, Nest, Stage, Unrolled
 from aotc.ir.plan import Place
@@ -27,11 +27,12 @@ from aotc.ir.statements import (
 )
 from aotc.sched.expand.block.block_products import block_product
 from aotc.sched.expand.block.block_steps import BlockSteps
+from aotc.sched.expand.block.few_rows import plain_contract
 from aotc.sched.expand.blocks import shared_nest
 from aotc.sched.expand.contracts import expand_contract
 from aotc.sched.expand.expansion import Expansion
 from aotc.sched.expand.nests import expand_nest, loops
-from aotc.sched.expand.prune import prune_body, with_single_values
+from aotc.sched.expand.prune import prune_body
 from aotc.target.base import Target
 
 
@@ -94,19 +95,20 @@ def _section(stage: Stage, expansion: Expansion, kernel: LoweredKernel, target: 
         return Section(_title(stage, "lanes"), _EXPAND[type(stage)](stage, expansion), apart)
     base = kernel.slab_bytes
     assert isinstance(base, int), base  # lowering makes no other scratch for blocks of threads
+    followed = stage is not kernel.stages[-1]
     if isinstance(stage, Nest):
         return Section(_title(stage, "columns"), shared_nest(
-            stage, expansion, target.lanes, base, followed=stage is not kernel.stages[-1]))
+            stage, expansion, target.lanes, base, followed))
     if isinstance(stage, Call):
         return Section(stage.row, (stage,))
     assert isinstance(stage, Contract), stage  # its target has no rows of other kinds
-    plain = with_single_values(stage, (*stage.outer, *stage.m, *stage.taps))
-    block = BlockSteps(plain, target.product_row(stage.row), kernel.threads, base)
+    block = BlockSteps(plain_contract(stage), target.product_row(stage.row), kernel.threads, base)
     sizes = {s.name: s.elements for s in kernel.scratch} | {
         b: p.elements for b, p in places.items()}
-    # what is computed lies nowhere
-    elements = as_expr(sizes[stage.a.buffer] if stage.a.mode == "rows" else 0)
-    return Section(_title(stage, "columns"), block_product(expansion, block, elements))
+    lined = {b for b, p in places.items() if p.storage in ("arena", "weights") or (
+        target.aligned and p.onnx and p.storage in ("input", "output"))}
+    return Section(_title(stage, "columns"), block_product(
+        expansion, block, sizes, lined, followed))
 
 
 def _unrolled(stage: Unrolled, expansion: Expansion) -> Body:

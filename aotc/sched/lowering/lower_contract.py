@@ -24,10 +24,11 @@ from aotc.target.kernel_rows import ProductRow
 _GRAINS = (16, 8, 4, 2, 1)  # elements of 1 to 16 bytes in 16 bytes
 
 
-def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract:
-    """One Contract over the stage's box, as ``ctx.group.choices`` say."""
+def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box,
+                   factors: Factors | None = None) -> Contract:
+    """One Contract over the stage's box, as ``ctx.group.choices`` say.  factors: if not as read."""
     choice = ctx.group.choices[stage.name]
-    f = factors_for(stage, choice.lanes)
+    f = factors or factors_for(stage, choice.lanes)
     lane = next(a for a in f.n if a.name == choice.lanes)
     k = next(r for r in f.k if r.name == choice.k)
     taps = tuple(r for r in f.k if r != k)

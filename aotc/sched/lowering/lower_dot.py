@@ -5,9 +5,10 @@ from math import prod
 
 from aotc.ir.access import affine_parts, flat_index, linearise
 from aotc.ir.category import Factors, dot_dtypes, row_source
-from aotc.ir.expr import Axis, Const, Expr
+from aotc.ir.expr import Axis, Binary, Const, Expr
 from aotc.ir.kernel.plan_stages import Contract, Operand
 from aotc.ir.numbers.byte_panels import panel_room
+from aotc.ir.numbers.grouped import grouped_weights
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Put, Range
 from aotc.ir.tile_statements import MicroKernel, dot_step
@@ -16,6 +17,7 @@ from aotc.sched.items.context import Context
 from aotc.sched.lowering.lower_contract import (
     collapse_rows,
     drop_single_axes,
+    lower_contract,
     mark_whole_tiles,
     packed_room,
     slice_contract,
@@ -32,6 +34,11 @@ def lower_dot(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract
     found, kinds = dot_factors(stage), dot_dtypes(stage.body)
     assert found is not None and kinds is not None, stage.name  # ``check_schedule`` refuses others
     f, weights = found
+    if row.staging is not None:  # weights become factors while they are staged
+        body = stage.body
+        assert isinstance(body, Binary), stage.name  # a product, so ``dot_factors`` says
+        whole = body.b if grouped_weights(body.b) is not None else body.a
+        return lower_contract(ctx, stage, row, box, replace(f, b=whole))
     lane, nr = f.lane, row.tile.nr
     k = next(r for r in f.k if r.name == choice.k)
     taps = tuple(r for r in f.k if r != k)
@@ -80,13 +87,15 @@ def _expanded(ctx: Context, stage: Stage, k: Axis, contract: Contract) -> Contra
 
 def _rows(ctx: Context, f: Factors, k: Axis, row: ProductRow, mode: str, depth: Expr) -> Operand:
     """The row operand: read in place, with a row of the padding's value in scratch; or packed."""
+    if mode == "packed" and row.shared is not None:  # threads bring what they need
+        return Operand("packed", "", Const(0), Const(1), None, linearise(f.a, ctx.place))
     if mode == "packed":
         name = ctx.add_scratch("a_packed", row.a, packed_room(row.tile.mr, depth))
         return Operand("packed", name, Const(0), Const(1), None, linearise(f.a, ctx.place))
     load, guard, fill = row_source(f.a)
     assert load is not None, f  # ``check_schedule`` refuses others
     pad = ctx.add_scratch("pad_row", row.a, packed_room(1, k.extent)) if (
-        guard is not None) else ""
+        guard is not None and row.shared is None) else ""
     first = affine_parts(flat_index(load, ctx.place), k)[1]
     inside = None if guard is None else linearise(guard, ctx.place)
     return Operand("rows", load.buffer, first, Const(1), inside,

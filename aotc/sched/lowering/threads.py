@@ -19,6 +19,7 @@ from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.plan import Place, Plan
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
+from aotc.sched.expand.block.few_rows import staged_row_bytes
 from aotc.sched.expand.expansion import find_choice
 from aotc.sched.lowering.neighbours import Lined, check_neighbours, lines_of, wide_of
 from aotc.sched.lowering.operand_ways import (
@@ -77,7 +78,7 @@ def share_by_threads(kernel: LoweredKernel, target: Target,
 
     stages = tuple(shared(n, s) for n, s in enumerate(kernel.stages))
     return replace(kernel, stages=stages, block=replace(kernel.block, staged=max(
-        _staged_bytes(s, target, kernel.threads) for s in stages)))
+        _staged_bytes(s, target, kernel.threads, lined) for s in stages)))
 
 
 def _team(nest: Nest, kernel: LoweredKernel, target: Target) -> int:
@@ -139,7 +140,7 @@ def with_ends(kernel: LoweredKernel) -> LoweredKernel:
         replace(s, m=closed(s.m)) if isinstance(s, Contract) else s for s in kernel.stages))
 
 
-def _staged_bytes(stage: PlanStage, target: Target, threads: int) -> int:
+def _staged_bytes(stage: PlanStage, target: Target, threads: int, lined: Lined) -> int:
     """Bytes behind its scratch in which the threads of a work item keep parts of one stage: the
     partial sums of a team, a product's next steps and where its rows start, for every tap."""
     if isinstance(stage, Nest):
@@ -151,7 +152,7 @@ def _staged_bytes(stage: PlanStage, target: Target, threads: int) -> int:
     row = target.product_row(stage.row)
     assert isinstance(stage, Contract) and row.shared is not None, stage.row
     if row.staging is None:
-        return row.shared.sum_bytes
+        return row.shared.sum_bytes + staged_row_bytes(stage, row, lined)
     shared = max(row.shared.sum_bytes, row.step_bytes * (stage.writing.stages or 1))
     taps = 1
     for t in stage.taps:

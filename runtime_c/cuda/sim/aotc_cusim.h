@@ -164,6 +164,67 @@ void aotc_store_pack(cusim::shared<T> to, const aotc_pack<T, N> &value)
         to[i] = value.of[i];
 }
 
+struct alignas(16) uint4 {
+    uint32_t x, y, z, w;
+};
+typedef uint4 aotc_u32x4;
+
+/* So many bytes at an address that must be a multiple of them, to a number or a few. */
+template <class To, class T>
+To aotc_load_bytes(const T *from)
+{
+    cusim::require_global_alignment(from, sizeof(To));
+    To value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+}
+
+template <class To, class T>
+To aotc_load_bytes(aotc_shared<T> from)
+{
+    from.require_alignment(sizeof(To));
+    To value;
+    std::memcpy(&value, from.read(sizeof(To) / sizeof(T)), sizeof value);
+    return value;
+}
+
+template <class From>
+aotc_u32x4 aotc_load16(From from)
+{
+    return aotc_load_bytes<aotc_u32x4>(from);
+}
+
+template <class From>
+uint32_t aotc_load_word(From from)
+{
+    return aotc_load_bytes<uint32_t>(from);
+}
+
+/* ------------------------------------------------------------------ bytes of words */
+
+inline uint32_t aotc_bytes(uint32_t a, uint32_t b, uint32_t selector)
+{
+    const uint64_t both = static_cast<uint64_t>(b) << 32 | a;
+    uint32_t out = 0;
+    for (int i = 0; i < 4; ++i)
+        out |= static_cast<uint32_t>(both >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return out;
+}
+
+inline uint32_t aotc_and_xor(uint32_t a, uint32_t mask, uint32_t bits)
+{
+    return (a & mask) ^ bits;
+}
+
+inline int32_t aotc_dot4_u8s8(uint32_t a, uint32_t b, int32_t sum)
+{
+    for (int i = 0; i < 4; ++i)
+        sum = static_cast<int32_t>(static_cast<uint32_t>(sum) +
+                                   static_cast<uint32_t>(static_cast<int32_t>(a >> 8 * i & 255) *
+                                                         static_cast<int8_t>(b >> 8 * i)));
+    return sum;
+}
+
 /* ------------------------------------------------------------------ barriers, warps */
 
 #define aotc_syncthreads() cusim::block_barrier({"aotc_syncthreads", __FILE__, __LINE__})

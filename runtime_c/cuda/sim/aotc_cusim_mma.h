@@ -48,6 +48,13 @@ inline void aotc_round_tf32(uint32_t (&r)[4])
         x = aotc_to_tf32(__int_as_float(static_cast<int>(x)));
 }
 
+inline aotc_f32x4 aotc_load4_half(const uint16_t *from)
+{
+    cusim::require_global_alignment(from, 8);
+    return {aotc_from_half({from[0]}), aotc_from_half({from[1]}), aotc_from_half({from[2]}),
+            aotc_from_half({from[3]})};
+}
+
 /* Four neighbours, each rounded to 16 bits. */
 template <class T>
 void aotc_store_rounded4(aotc_shared<T> to, aotc_f32x4 value, T (*rounded)(float))

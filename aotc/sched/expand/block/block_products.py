@@ -3,7 +3,9 @@ of the sum that come to the block's memory while others are multiplied, and the 
 tile from the registers of its threads.
 """
 
-from aotc.errors import UnsupportedError
+from collections.abc import Collection, Mapping
+
+from aotc.errors import ScheduleError, UnsupportedError
 from aotc.ir.block_statements import (
     Arrived,
     BlockTile,
@@ -15,27 +17,33 @@ from aotc.ir.block_statements import (
     TeamSums,
 )
 from aotc.ir.contents import names_in
-from aotc.ir.expr import Binary, Const, Expr, compare
+from aotc.ir.expr import Binary, Const, Expr, as_expr, compare
+from aotc.ir.kernel.plan_kernels import Size
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Barrier, Body, For, If, Let, Stmt, Store
 from aotc.sched.expand.block.block_operands import Operands
 from aotc.sched.expand.block.block_steps import OTHERS, BlockSteps
+from aotc.sched.expand.block.few_rows import FewRows, few_rows, find_places
 from aotc.sched.expand.block.single_rows import single_rows
 from aotc.sched.expand.expansion import Expansion
 from aotc.sched.expand.nests import loops
 
 
-def block_product(expansion: Expansion, at: BlockSteps, elements: Expr) -> Body:
-    """The statements of a Contract that the threads of a block share, whose A lies in a buffer of
-    so many ``elements``.  UnsupportedError for what 32 bits do not count."""
+def block_product(expansion: Expansion, at: BlockSteps, sizes: Mapping[str, Size],
+                  lined: Collection[str], followed: bool) -> Body:
+    """The statements of a Contract that the threads of a block share.  sizes: elements of buffers;
+    lined: those that begin at a multiple of 16 bytes outside the block's memory; followed: by other
+    stages.  UnsupportedError for what 32 bits do not count."""
     c = at.c
+    # what is computed lies nowhere
+    elements = as_expr(sizes[c.a.buffer] if c.a.mode == "rows" else 0)
     if _beyond(at.kc_value):
         raise UnsupportedError(f"{c.row}: a sum over {at.kc_value} terms; at most 2^31 fit")
     if c.a.mode == "rows" and at.row.staging is not None and _beyond(elements):
         raise UnsupportedError(f"{c.row}: {c.a.buffer} may have 2^31 elements or more; use a "
                                "packed")
     if at.row.staging is None:
-        body = single_rows(at, expansion.how(c, "order"))
+        body = _few_rows(at, lined, followed, expansion.how(c, "order"))
         return loops(c.outer, (Product(c.row, at.constants, at.counters, body),))
     operands = Operands(at)
     sums = Sums("acc", at.mr, at.nr, at.teams)
@@ -53,6 +61,18 @@ def block_product(expansion: Expansion, at: BlockSteps, elements: Expr) -> Body:
         tile = (loop(tile),)
     body = (*at.arrays(), *at.lets(), *tile)
     return loops(c.outer, (Product(c.row, at.constants, at.counters, body),))
+
+
+def _few_rows(at: BlockSteps, lined: Collection[str], followed: bool, order: str) -> Body:
+    """Rows whose operands threads read where they lie: 16 bytes of columns at a time, or else one
+    by one."""
+    places = find_places(at, lined)
+    if places is not None:
+        return few_rows(FewRows(at, lined), places, followed, order)
+    if at.row.category != "contraction":
+        raise ScheduleError([f"{at.c.row}: rows of {at.c.k.axis.extent} terms neither lie evenly "
+                             "apart nor fit into a block's memory; use loops"])
+    return single_rows(at, order)
 
 
 def _beyond(count: Expr) -> bool:

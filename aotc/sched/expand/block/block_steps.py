@@ -12,6 +12,7 @@ from aotc.ir.expr import Axis, Const, Expr, as_expr
 from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import OWN, Body, Box, For, Let, Range
+from aotc.ir.tile_statements import dot_step
 from aotc.target.kernel_rows import ProductRow, SharedTile
 
 A_STEPS, B_STEPS, OTHERS, ROW_STARTS = (
@@ -217,7 +218,11 @@ class BlockSteps:
     @property
     def constants(self) -> Constants:
         if self.row.staging is None:
-            return ((_own("NR"), self.nr), (_own("SLICES"), self.bk))
+            b = self.c.micro.dtypes.b  # 16 bytes of it
+            tn = 16 // (DTYPES[b].size * dot_step(self.row.a))
+            return tuple((_own(n), x) for n, x in (
+                ("MR", self.mr), ("NR", self.nr), ("TN", tn), ("TEAMS", self.teams),
+                ("SLICES", self.teams * tn)))
         ak, bn = self.pitches
         return ((_own("MR"), self.mr), (_own("NR"), self.nr), (_own("BK"), self.bk),
                 (_own("AK"), ak), (_own("BN"), bn), (_own("A_STEP"), self.mr * ak),

@@ -31,7 +31,7 @@ PARTS = f"{OWN}parts"
 
 def single_rows(at: BlockSteps, order: str) -> Body:
     """The statements of the Contract, without the loops around it."""
-    c, lane, nr, slices = at.c, at.c.n.axis, at.nr, at.bk
+    c, lane, nr, slices = at.c, at.c.n.axis, at.nr, at.teams
     part, slice_, column = (Var(f"{OWN}part_sum", "f32"), *(
         Axis(OWN + n, Const(k)) for n, k in (("slice", slices), ("column", nr))))
     a, b = element(c, c.a, c.micro.dtypes.a), element(c, c.b, c.micro.dtypes.b)
@@ -67,7 +67,7 @@ def single_rows(at: BlockSteps, order: str) -> Body:
 def _each_term(at: BlockSteps, slice_: Expr, term: Accumulate) -> Body:
     """Every so-many-th term of the sum, from the number of a slice on: of a known sum, first those
     that all slices have."""
-    k, slices = at.c.k.axis, at.bk
+    k, slices = at.c.k.axis, at.teams
     if not isinstance(k.extent, Const):
         return (For(k, slice_, k.extent, (term,), step=slices),)
     turns, rest = divmod(k.extent.value, slices)

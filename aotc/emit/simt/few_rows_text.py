@@ -1,0 +1,61 @@
+"""What templates of few rows are rendered with: C texts of sizes, and the functions that read and
+multiply elements of their types."""
+
+from typing import Any
+
+from aotc.emit.text.cexpr import c_index
+from aotc.ir.block_statements import FewRowSums
+from aotc.ir.dtypes import DTYPES, HALF
+from aotc.ir.expr import Const
+from aotc.ir.numbers.grouped import Grouping
+from aotc.ir.simplify import simplify
+from aotc.ir.tile_statements import dot_step
+from aotc.target.kernel_rows import ProductRow
+
+# by dtype of B: the type of 16 bytes of it, what reads those, what adds their products to sums
+_COLUMNS = {"f32": ("aotc_f32x4", "aotc_load4", "aotc_madd4"),
+            HALF: ("aotc_u32x4", "aotc_load16", "aotc_madd_halves"),
+            "i8": ("aotc_u32x4", "aotc_load16", "aotc_madd_bytes")}
+# by dtype of A: the type of four terms; what reads them where they lie at a multiple of their size,
+# and where they do not; what reads one at an address
+_ROWS = {"f32": ("aotc_f32x4", "aotc_load4", "aotc_take4", "*({})"),
+         HALF: ("aotc_f32x4", "aotc_load4_half", "aotc_take4_half", "aotc_f16_to_f32(*({}))"),
+         "u8": ("aotc_u32x4", "aotc_load16", "aotc_take16", "aotc_take_word({})")}
+
+
+def few_rows_names(s: FewRowSums, row: ProductRow, threads: int) -> dict[str, Any]:
+    """{name in a template: value} of a statement on a row, in a block of so many threads."""
+    step, busy = dot_step(s.dtypes.a), threads > row.threads
+    terms, live, otherwise = simplify(s.terms // step), "", ""
+    rules = ["warp < TEAMS"] * busy
+    if s.columns is not None:
+        rules.append(f"tx * TN < {c_index(s.columns, 11)}")
+    vector, read, apart, one = _ROWS[s.dtypes.a]
+    if s.rows is not None and s.mr > 1:
+        live, otherwise = f"i < {c_index(s.rows, 11)} ? ", f" : {vector}{{}}"
+    at = "" if s.mr == 1 else f"i * {c_index(s.a.strides[0], 14)} + "
+    if s.grouping is not None:
+        terms = simplify(terms // _piece(s.grouping))
+    end = c_index(terms, 4)
+    k = f"k * {step}" if step > 1 else "k"
+    found = {"sum": DTYPES[s.dtypes.sums].c, "busy": busy, "terms": vector, "row": at, "k": k,
+             "live": live, "otherwise": otherwise,
+             "end": f"{' && '.join(rules)} ? {end} : 0" if rules else end,
+             "read": read if s.wide else apart, "one": one.format(f"a_first + ({at}{k})"),
+             "tail": simplify(terms % 4) != Const(0), "pitch": c_index(s.b.strides[0], 14),
+             "beside": f"(TN * {step})" if step > 1 else "TN"}
+    if s.grouping is None:
+        found["vector"], found["load"], found["madd"] = _COLUMNS[s.dtypes.b]
+        return found
+    piece = _piece(s.grouping)
+    # a single row's sums of a piece are multiplied by the scale, instead of each weight
+    return found | {"g": s.grouping, "piece": piece, "pieces": s.grouping.size // piece,
+                    "late": s.mr == 1, "full": s.mr > 4, "rows": s.grouping.bits // 2}
+
+
+def _piece(g: Grouping) -> int:
+    """Terms whose codes are in 8 loads of a thread: rows of 16 bytes."""
+    return 64 // g.bits
+
+
+__all__ = ["few_rows_names"]
