@@ -20,7 +20,7 @@ from aotc.sched.dynamic.given import with_variants
 from aotc.sched.model.typical_calls import observed_calls, read_samples
 from aotc.sched.precision.budget import Narrowed, choose_within
 from aotc.sched.precision.levels import LEVELS, Levels
-from aotc.sched.rows.useful_targets import reads_halves, stores_halves
+from aotc.sched.rows.useful_targets import multiplies, reads_halves, stores_halves
 from aotc.sched.shape_variants import combine_ranges
 from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target.base import Target
@@ -36,8 +36,8 @@ def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequen
     if not measures(o.precision, o.error):
         return *decide_for_target(program, target, o, ranges, apart=apart), None
     given = None if o.inputs is None else read_feeds(o.inputs, fixed)
-    levels = tuple(x for x in LEVELS if o.precision in (AUTO, x.precision) and (
-        o.precision == AUTO or x.rows))
+    levels = tuple(x for x in LEVELS if multiplies(target, x.precision) and (
+        o.precision == AUTO or o.precision == x.precision and x.rows))
     try:
         feeds, work = measuring_feeds(program, given)
         schedule, narrowed = choose_within(

@@ -66,7 +66,8 @@ class Options:
         for them and makes "auto" no forms with fewer multiplications.  None: the Schedule's.
     optimize: "speed" (the default), or "size": less code and smaller weights.  None: the
         Schedule's.
-    precision: "bf16" rounds the operands of products to bf16 and sums them in f32; "f16" stores
+    precision: "bf16" rounds the operands of products to bf16 and sums them in f32; "tf32" to that,
+        where a GPU multiplies it; "f16" stores
         constant weights of products as f16; "int8w" and "int4w" store constant matrices as integers
         of 8 and 4 bits with a scale for every 32 steps of the sum; everything else stays f32, as do
         all products by default.
@@ -129,9 +130,9 @@ class Options:
     optimize: str | None = _decision(
         None, "size: less code and smaller weights (default: speed)", (None, *OPTIMIZE))
     precision: str | None = _decision(
-        None, "bf16: operands of products rounded to bf16, sums in f32; auto: of those that "
-        "--error allows; f16: weights stored as f16; int8w, int4w: weights in groups of so many "
-        "bits (default: f32)",
+        None, "bf16: operands of products rounded to bf16, sums in f32; tf32: to that (GPUs); "
+        "auto: of those that --error allows; f16: weights stored as f16; int8w, int4w: weights in "
+        "groups of so many bits (default: f32)",
         (None, *PRECISION, AUTO))
     error: float | None = _decision(
         None, "how far outputs may be from f32 at a lower precision, as a share of their range "

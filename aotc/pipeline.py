@@ -34,8 +34,8 @@ from aotc.ir.dtypes import Array
 from aotc.ir.plan import Plan
 from aotc.ir.plans import Alternative, Condition, Plans, with_defaults
 from aotc.ir.program import Program
-from aotc.ir.schedule import CONNECT, PRECISION, WEIGHT_BITS, Schedule
-from aotc.options import Options, asked_precision, check_choices
+from aotc.ir.schedule import CONNECT, Schedule
+from aotc.options import AUTO, Options, asked_precision, check_choices
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.check_program import check_program
 from aotc.passes.fold import fold_constants, part_constants
@@ -60,7 +60,7 @@ from aotc.sched.lowering.threads import barrier_faults
 from aotc.sched.precision.budget import Narrowed
 from aotc.sched.precision.levels import has_rounding, levels_of
 from aotc.sched.refused import Apart, refused_computes
-from aotc.sched.rows.useful_targets import multiplies, multiplies_bytes, pick_targets, reads_groups
+from aotc.sched.rows.useful_targets import multiplies_bytes, offered, pick_targets, reads_groups
 from aotc.sched.shape_variants import Part, boxes, parts
 from aotc.sched.shared_plans import share_plans
 from aotc.stage_names import STAGE_NAMES
@@ -364,10 +364,9 @@ def run_pipeline(options: Options) -> Work:
     parse_limit(options.arena)  # says what is wrong with it before any work is done
     options = replace(options, schedule=given_schedule(options))  # read once
     target = options_target(options)
-    takes = target.emitter == "c" or multiplies(target, options.precision)
-    if options.precision not in (None, PRECISION[0], *WEIGHT_BITS) and not takes:
+    if options.precision not in (None, *(offers := offered(target, AUTO))):
         raise UnsupportedError(f"precision {options.precision}: target {target.name} has no "
-                               f"products of such operands; leave it out, or choose a CPU target")
+                               f"products of such operands; choose from {', '.join(offers)}")
     work = Work(options, target.variants[0] if target.variants else target, target.variants)
     with collect_seldom():
         return _run_stages(work)

@@ -5,6 +5,7 @@ other dtypes, but never compute in them (their C type holds the bits; so do nump
 which numpy itself does not know).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +56,9 @@ _FEW_BITS = {"f8e4m3fn": 8, "f8e4m3fnuz": 8, "f8e5m2": 8, "f8e5m2fnuz": 8, "f8e8
              "f4e2m1": 4, "i4": 4, "u4": 4, "i2": 2, "u2": 2}
 STORED = {BF16: DTYPES[BF16]} | {n: DType(n, np.dtype("uint8"), "uint8_t", bits, n[0])
                                  for n, bits in _FEW_BITS.items()}
-ELEMENTS = DTYPES | STORED  # what operands of products may be, which are read as they are stored
+TF32 = "tf32"  # an f32 with the 10 bits of mantissa that f16 has
+# what operands of products may be: read as they are stored, or rounded as they are multiplied
+ELEMENTS = DTYPES | STORED | {TF32: DType(TF32, np.dtype("float32"), "float", 32, "f")}
 TEXT = "string"  # stored only, too: as i64, places in the Program's table of texts
 CHARS = "chars"  # strings as their bytes: u8 with a last dimension of bytes, zeros behind them
 INDEX = "i64"  # the dtype of every index, extent and loop variable
@@ -90,11 +93,24 @@ def from_bf16(bits: Array) -> Array:
     return wide.view(np.float32).reshape(np.shape(bits))
 
 
+def to_tf32(x: Array) -> Array:
+    """f32: floats with 10 bits of mantissa, to the nearest, halves away from zero, as the
+    instruction has it; a NaN stays as it is."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32).reshape(np.shape(x))
+    near = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
+    out = np.where(bits & np.uint32(0x7FFFFFFF) > np.uint32(0x7F800000), bits, near)
+    return np.asarray(out, np.uint32).view(np.float32)
+
+
+_NEAR: dict[str, Callable[[Array], Array]] = {
+    BF16: lambda x: from_bf16(to_bf16(x)), TF32: to_tf32,
+    HALF: lambda x: x.astype(np.float16).astype(np.float32)}
+
+
 def holds(dtype: str, array: Array) -> bool:
-    """True if a float dtype, f16 or bf16, has every element of an array of f32."""
+    """True if a float dtype, f16, bf16 or tf32, has every element of an array of f32."""
     with np.errstate(over="ignore"):
-        near = from_bf16(to_bf16(array)) if dtype == BF16 else array.astype(
-            DTYPES[dtype].numpy).astype(np.float32)
+        near = _NEAR[dtype](array)
     return np.array_equal(near, array, equal_nan=True)
 
 

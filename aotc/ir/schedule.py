@@ -39,7 +39,7 @@ from aotc.json_text import (
 REGISTER = "register"  # the level of an edge whose producer is inlined
 MATH = ("fast", "exact")
 OPTIMIZE = ("speed", "size")
-PRECISION = ("f32", "bf16", "f16", "int8w", "int4w")  # of the operands of products; sums are f32
+PRECISION = ("f32", "tf32", "bf16", "f16", "int8w", "int4w")  # of products' operands; sums are f32
 MIXED = "mixed"  # of a Schedule whose products have several: its rewrites say which
 WEIGHT_BITS = {"int8w": 8, "int4w": 4}  # of constant weights alone, in groups
 CONNECT = ("none", REGISTER, "all")  # which edges stay inside a kernel

@@ -183,11 +183,6 @@ def test_weights_stored_as_f16_are_multiplied_as_such(tmp_path):
         assert compare("y", bundle.load(simulate=True).run({"x": x})["y"], want.astype(F32)).ok
 
 
-def test_other_precisions_of_operands_are_refused(tmp_path):
-    with pytest.raises(aotc.AotcError, match="has no products of such operands"):
-        aotc.compile(dense(), tmp_path / "b", target="cuda", precision="auto")
-
-
 # ---------------------------------------------------------------- verify, and where there is no GPU
 
 def test_verify_simulates(mixture_file, capsys):

@@ -308,15 +308,18 @@ def test_a_schedule_keeps_its_precision(tmp_path):
         aotc.compile(model, tmp_path / "c", target="c", schedule=schedule, precision="f32")
     program = run_pipeline(Options(model, target="c", stop_after="inline")).program
     faults = check_schedule(program, replace(schedule, precision="f32"), TARGETS["c"])
-    assert any("choose from bf16" in f for f in faults)
+    assert any("choose from tf32, bf16" in f for f in faults)
     wrong = replace(schedule, rewrites=(("narrow", "nothing", {"dtype": "bf16",
                                                               "stored": "bf16"}),))
     assert any("choose from" in f for f in check_schedule(program, wrong, TARGETS["c"]))
 
 
 def test_what_has_no_such_products_is_refused(tmp_path):
-    with pytest.raises(UnsupportedError, match="choose a CPU target"):
-        aotc.compile(layers(), tmp_path / "a", target="cuda", precision="auto")
-    with pytest.raises(aotc.AotcError, match="choose one of 'f32', 'bf16'"):
+    for target, others in (("c", "f32, bf16, f16, int8w, int4w, auto"),
+                           ("dsa:stcp920", "f32, f16, int8w, int4w")):
+        with pytest.raises(UnsupportedError, match=f"precision tf32: target {target} has no "
+                           f"products of such operands; choose from {others}$"):
+            aotc.compile(layers(), tmp_path / "a", target=target, precision="tf32")
+    with pytest.raises(aotc.AotcError, match="choose one of 'f32', 'tf32', 'bf16'"):
         aotc.compile(layers(), tmp_path / "a", target="c", precision="f8")
     assert not (tmp_path / "a").exists()

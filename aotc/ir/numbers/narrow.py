@@ -22,6 +22,19 @@ def stored_half(e: Expr) -> Expr | None:
     return e.x if isinstance(e, Cast) and e.dtype == "f32" and e.x.dtype == "f16" else None
 
 
+def round_tf32(e: Expr) -> Expr:
+    """An f32 as the tf32 that is nearest, halves away from zero: the 13 lowest bits are zeros."""
+    bits = Unary("bits", e)
+    near = Binary("and", Binary("add", bits, Const(0x1000, "u32")), Const(0xFFFFE000, "u32"))
+    return Where(Unary("isnan", e), e, Unary("float", near))
+
+
+def is_tf32(e: Expr) -> bool:
+    """True for what ``round_tf32`` makes."""
+    return isinstance(e, Where) and isinstance(e.cond, Unary) and e.cond.op == "isnan" and (
+        e == round_tf32(e.cond.x))
+
+
 def is_lane_int(e: Expr) -> bool:
     """True for an i32 of loads, variables, scalars and loads of ``SHORT``, and floats converted
     to integers, joined by sums, differences and products."""
@@ -56,5 +69,5 @@ def is_lane_value(e: Expr) -> bool:
     return is_lane_int(e)
 
 
-__all__ = ["FLOAT_LANES", "SHORT", "is_lane_half", "is_lane_int", "is_lane_value",
-           "stored_half", "widen_half"]
+__all__ = ["FLOAT_LANES", "SHORT", "is_lane_half", "is_lane_int", "is_lane_value", "is_tf32",
+           "round_tf32", "stored_half", "widen_half"]

@@ -1,4 +1,4 @@
-"""Rewrite rule ``narrow``: the operands of a product are rounded to bf16, its sums stay f32.
+"""Rewrite rule ``narrow``: operands of a product are rounded to bf16 or tf32, its sums stay f32.
 
     ["narrow", "matmul_sum", {"dtype": "bf16", "stored": "bf16"}]
 
@@ -11,8 +11,10 @@ becomes, with the weights rounded while compiling,
 
 Of two computed tensors both are rounded so.  Products that read the same tensor share its copy.
 With "stored": "f32" the copies hold the rounded numbers as f32: the same sums for a target whose
-rows read no bf16.  Everything else, sums included, stays as it is: the conversion is a map like any
-other, part of the kernel that makes the tensor where that pays.
+rows read no bf16, and all that there is for tf32.  With "stored": "bits" they are bf16 that is told
+by its bits, as tensors of models in bf16 are (``ir/numbers/narrow.py``): for rows that read the
+elements of one operand in any order.  Everything else, sums included, stays as it is: the
+conversion is a map like any other, part of the kernel that makes the tensor where that pays.
 """
 
 from collections.abc import Mapping
@@ -21,13 +23,15 @@ from typing import Any
 
 from aotc.ir.access import is_multiple, stride
 from aotc.ir.category import Factors, dot_dtypes, factor_pairs, zero_filled, zero_outside
-from aotc.ir.dtypes import BF16, from_bf16, to_bf16
+from aotc.ir.dtypes import BF16, TF32, from_bf16, to_bf16, to_tf32
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, axes_of, substitute
+from aotc.ir.numbers.narrow import round_tf32, widen_half
 from aotc.ir.program import Buffer, Compute, Program, Step, free_name, update, with_constant
 from aotc.passes.compute_rule import ComputeRule
 
 RULE = "narrow"
-STORED = (BF16, "f32")  # what the rounded operands are stored as
+BITS = "bits"
+STORED = (BF16, "f32", BITS)  # what the rounded operands are stored as
 
 
 @dataclass(frozen=True)
@@ -110,25 +114,39 @@ def is_whole(f: Factors, weights: Load, shape: tuple[int, ...]) -> bool:
 FITS = ComputeRule(RULE, match_product,
                    "product of f32 rows along memory with constant weights, or with columns along "
                    "one axis",
-                   {"dtype": (BF16,), "stored": STORED})
-candidates, faults_of = FITS.candidates, FITS.faults_of
+                   {"dtype": (BF16, TF32), "stored": STORED})
+candidates = FITS.candidates
+
+
+def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> list[str]:
+    """What speaks against the rule for the compute that writes ``name``."""
+    faults = FITS.faults_of(program, name, parameters)
+    if not faults and parameters["dtype"] == TF32 and parameters["stored"] != "f32":
+        return [f"rewrites: {RULE} {name}: stored {parameters['stored']!r}; {TF32} is stored as "
+                "'f32'"]
+    return faults
 
 
 def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Program:
     """The Program with the rule applied to the compute that writes ``name``.  ScheduleError if it
     does not match."""
     c, m = FITS.matched(program, name, parameters)
-    stored = parameters["stored"]
-    program, rows = _rounded_copy(program, m.rows, stored)
+    dtype, bits = parameters["dtype"], parameters["stored"] == BITS
+    stored = BF16 if bits else parameters["stored"]
+    program, rows = _rounded_copy(program, m.rows, dtype, stored)
     if m.computed:
-        program, weights = _rounded_copy(program, m.weights, stored)
+        program, weights = _rounded_copy(program, m.weights, dtype, stored)
     else:
-        array = to_bf16(program.consts[m.weights.buffer])
-        program, name = with_constant(program, f"{m.weights.buffer}_{BF16}",
-                                      array if stored == BF16 else from_bf16(array), stored)
+        array = program.consts[m.weights.buffer]
+        array = to_tf32(array) if dtype == TF32 else to_bf16(array)
+        program, name = with_constant(
+            program, f"{m.weights.buffer}_{dtype}",
+            from_bf16(array) if (dtype, stored) == (BF16, "f32") else array, stored)
         weights = Load(name, m.weights.index, stored)
-    a = _as_float(zero_outside(rows, m.guard))
-    new = replace(c, body=Binary("mul", a, _as_float(weights)))
+    a = zero_outside(widen_half(rows), m.guard) if bits else _as_float(
+        zero_outside(rows, m.guard))
+    b = widen_half(weights) if bits else _as_float(weights)
+    new = replace(c, body=Binary("mul", a, b))
     return update(program, steps=tuple(new if s is c else s for s in program.steps))
 
 
@@ -136,16 +154,18 @@ def _as_float(e: Expr) -> Expr:
     return e if e.dtype == "f32" else Cast("f32", e)
 
 
-def _rounded_copy(program: Program, load: Load, stored: str) -> tuple[Program, Load]:
+def _rounded_copy(program: Program, load: Load, dtype: str,
+                  stored: str) -> tuple[Program, Load]:
     """(the Program with a rounded copy of a tensor, the Load of that)."""
     old = program.buffers[load.buffer]
     axes = tuple(Axis(f"i{d}", e) for d, e in enumerate(old.shape))
-    value = Cast(BF16, Load(load.buffer, axes, "f32"))
-    body = value if stored == BF16 else Cast("f32", value)
+    whole = Load(load.buffer, axes, "f32")
+    value = round_tf32(whole) if dtype == TF32 else Cast(BF16, whole)
+    body = value if value.dtype == stored else Cast("f32", value)
     for s in program.consumers.get(load.buffer, ()):
         if isinstance(s, Compute) and s.axes == axes and s.body == body:
             return program, Load(s.out, load.index, stored)
-    name = free_name(program.buffers, f"{load.buffer}_{BF16}")
+    name = free_name(program.buffers, f"{load.buffer}_{dtype}")
     made = program.producer.get(load.buffer)
     reader = program.consumers[load.buffer][0]
     copy = Compute((name,), axes, (), "none", body, origin=(made or reader).origin)

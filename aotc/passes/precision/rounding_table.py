@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aotc.ir.dtypes import BF16, HALF
+from aotc.ir.dtypes import BF16, HALF, TF32
 from aotc.ir.schedule import MIXED, WEIGHT_BITS
 from aotc.passes.precision import group_weights, half_columns, integer_rows, narrow_operands
 
@@ -24,9 +24,11 @@ class RoundingRule:
 
 
 # bf16 keeps 4e-3 of an operand's magnitude; measured: below 7e-3 of the range for seven models; a
-# ResNet-50 with random weights goes beyond.  Weights of f16 are rounded to 5e-4 of their magnitude;
-# measured: below 7e-4.  Weights in groups are rounded to 1/254 and 1/15 of their group's range.
+# ResNet-50 with random weights goes beyond.  Weights of f16 are rounded to 5e-4 of their magnitude,
+# measured: below 7e-4; tf32 rounds both operands so.  Weights in groups are rounded to 1/254 and
+# 1/15 of their group's range.
 ROUNDINGS: Mapping[str, RoundingRule] = {
+    TF32: RoundingRule(narrow_operands.RULE, {"dtype": TF32}, 1e-2),
     BF16: RoundingRule(narrow_operands.RULE, {"dtype": BF16}, 5e-2),
     HALF: RoundingRule(half_columns.RULE, {}, 1e-2),
     "int8w": RoundingRule(group_weights.RULE, {"bits": WEIGHT_BITS["int8w"]}, 5e-2),

@@ -4,6 +4,7 @@ from aotc.ir.dtypes import BF16
 from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS, Schedule
 from aotc.passes.precision.group_weights import RULE as GROUP
 from aotc.passes.precision.half_columns import RULE as HALVE
+from aotc.passes.precision.narrow_operands import BITS
 from aotc.passes.precision.narrow_operands import RULE as NARROW
 from aotc.passes.precision.store_halves import RULE as STORE
 from aotc.sched.rows.useful_targets import stores_halves
@@ -33,11 +34,15 @@ def grouping_faults(schedule: Schedule) -> list[str]:
 
 def stored_faults(schedule: Schedule, target: Target) -> list[str]:
     """Tensors that a Schedule stores in a dtype of 16 bits which its target cannot: every target
-    converts f16, by instructions or without, of bf16 those that have products of it."""
-    return [f"rewrites: {rule} {name}: {target.name} has no products that read "
-            f"{p['dtype']} as it is stored; take the rewrite out"
+    converts f16, by instructions or without, single numbers of bf16 those that have products of
+    it."""
+    if stores_halves(target, BF16):
+        return []
+    return [f"rewrites: {rule} {name}: {target.name} has no products that read bf16 as it is "
+            "stored; " + ("take the rewrite out" if rule == STORE else "choose stored 'f32'")
             for rule, name, p in schedule.rewrites
-            if rule == STORE and p.get("dtype") == BF16 and not stores_halves(target, BF16)]
+            if rule == STORE and p.get("dtype") == BF16 or rule == NARROW and (
+                p.get("stored") == BITS)]
 
 
 __all__ = ["grouping_faults", "precision_faults", "stored_faults"]

@@ -17,7 +17,7 @@ from aotc.passes.winograd import stages_of_forms
 from aotc.sched.cost.row_cost import saves_packing
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.precision.levels import Level, Levels, computes_by_level
-from aotc.sched.rows.useful_targets import reads_groups
+from aotc.sched.rows.useful_targets import reads_groups, reads_halves
 from aotc.target.base import Target
 
 
@@ -41,7 +41,7 @@ def _at(program: Program, target: Target, level: Level,
         return ()
     found = ROUNDINGS[level.precision]
     stored, pays = _RULES[found.rule]
-    parameters = {**found.said, **stored(target)}
+    parameters = {**found.said, **stored(target, level.precision)}
     steps = [s for s in program.steps if isinstance(s, Compute) and len(s.outs) == 1
              and s.out in only]
     rounded = [s for s in steps if pays(program, target, s)]
@@ -61,14 +61,18 @@ def precision_of(rewrites: Iterable[Rewrite], usual: str) -> str:
     return MIXED if len(found) > 1 else next(iter(found), None) or usual
 
 
-def _narrow(target: Target) -> dict[str, Any]:
+def _narrow(target: Target, precision: str) -> dict[str, Any]:
     rows = any(u.takes(BF16_PRODUCT) for u in target.rows("dot"))
-    return {"stored": BF16 if rows and target.tuning.narrow_rate >= 1 else "f32"}
+    if precision == BF16 and reads_halves(target, BF16):
+        return {"stored": narrow_operands.BITS}
+    return {"stored": BF16 if precision == BF16 and rows and (
+        target.tuning.narrow_rate >= 1) else "f32"}
 
 
 def _narrow_pays(program: Program, target: Target, c: Compute) -> bool:
     """True for a product with work enough for each element of its rows, and for each of columns
-    that every work item packs: what its rows of fewer bits save there is more than that takes."""
+    that every work item packs, as rows in pairs want them: what its rows of fewer bits save there
+    is more than that takes."""
     m, tuning = narrow_operands.match_product(program, c), target.tuning
     if m is None:
         return False
@@ -76,10 +80,10 @@ def _narrow_pays(program: Program, target: Target, c: Compute) -> bool:
     if estimate(m.factors.lane.extent) < tuning.narrow_columns or depth < tuning.narrow_depth:
         return False
     rows = estimate_volume(a.extent for a in m.factors.m)
-    return not m.computed or saves_packing(rows, tuning)
+    return not m.computed or reads_halves(target, BF16) or saves_packing(rows, tuning)
 
 
-def _halve(target: Target) -> dict[str, Any]:
+def _halve(target: Target, precision: str) -> dict[str, Any]:
     return {"stored": HALF if target.halves else "f32"}
 
 
@@ -90,7 +94,7 @@ def _halve_pays(program: Program, target: Target, c: Compute) -> bool:
         program.consts[load.buffer].size >= tuning.narrow_columns * tuning.narrow_depth)
 
 
-def _group(target: Target) -> dict[str, Any]:
+def _group(target: Target, precision: str) -> dict[str, Any]:
     return {"size": group_weights.SIZES[0], "stored": "bytes" if reads_groups(target) else "f32"}
 
 
@@ -102,7 +106,7 @@ def _group_pays(program: Program, target: Target, c: Compute) -> bool:
 
 
 # rule -> (parameters that a target asks for, what it pays for)
-_RULES: Mapping[str, tuple[Callable[[Target], dict[str, Any]],
+_RULES: Mapping[str, tuple[Callable[[Target, str], dict[str, Any]],
                            Callable[[Program, Target, Compute], bool]]] = {
     narrow_operands.RULE: (_narrow, _narrow_pays), half_columns.RULE: (_halve, _halve_pays),
     group_weights.RULE: (_group, _group_pays)}

@@ -1,15 +1,15 @@
 """Which row a product gets, by the facts of the rows: their operands' types and their tiles.
 
-Operands may be numbers of f16 or bf16 whatever they are stored as: a row whose operands are those
-rounds nothing of them.
+Operands may be numbers of f16, bf16 or tf32 whatever they are stored as: a row whose operands are
+those rounds nothing of them.
 """
 
 from collections.abc import Collection, Sequence
 
 from aotc.ir.category import Factors
-from aotc.ir.dtypes import BF16, Array, holds
+from aotc.ir.dtypes import BF16, TF32, Array, holds
 from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Unary, Where
-from aotc.ir.numbers.narrow import stored_half
+from aotc.ir.numbers.narrow import is_tf32, stored_half
 from aotc.ir.program import Compute, Program
 from aotc.sched.cost.row_cost import row_waste
 from aotc.sched.cost.wave_cost import tiles_seconds
@@ -48,13 +48,15 @@ def exact_dtypes(program: Program, target: Target, f: Factors) -> tuple[str, ...
 
 
 def is_held(program: Program, e: Expr, dtype: str) -> bool:
-    """True if every value of an expression surely is a number of ``dtype``, f16 or bf16."""
+    """True if every value of an expression surely is a number of ``dtype``, f16, bf16 or tf32."""
     if e.dtype == dtype:
         return True
     if isinstance(e, Cast):
         return e.x.dtype == dtype
     if isinstance(e, Unary):
         return dtype == BF16 and (stored_half(e) is not None or _is_upper_half(e))
+    if isinstance(e, Where) and is_tf32(e):
+        return dtype == TF32
     if isinstance(e, Where):
         return is_held(program, e.a, dtype) and is_held(program, e.b, dtype)
     if isinstance(e, Const):

@@ -99,7 +99,11 @@ def choose_within(program: Program, target: Target, feeds: Sequence[Feeds], budg
     lots, whole, error = _taken(lots, trials, MARGIN * budget, TRIED_FLOPS / max(1.0, work))
     found = Narrowed(lots, budget, whole, error, exact_seconds, 0.0)
     schedule = decided(found.levels)
-    return schedule, replace(found, seconds=seconds(schedule)[1])
+    taken = seconds(schedule)[1]
+    if taken > exact_seconds:  # copies that round cost more than products gain
+        lots = tuple(replace(u, taken=None) for u in lots)
+        return plain, replace(found, lots=lots, error=trials.error(()), seconds=exact_seconds)
+    return schedule, replace(found, seconds=taken)
 
 
 def _trials(program: Program, plain: Schedule, lows: Sequence[Schedule],

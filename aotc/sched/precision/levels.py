@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from aotc.ir.dtypes import BF16, HALF
+from aotc.ir.dtypes import BF16, HALF, TF32
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import WEIGHT_BITS, Schedule
 from aotc.passes.precision import integer_rows, store_halves
@@ -32,7 +32,7 @@ Levels = Mapping[str, Level]  # of computes
 ROUNDS = (*ROUNDING, store_halves.RULE)
 ROWS = ("s16", "s8")  # of grouped weights, the most exact first
 # what a budget of error chooses from, the least rounded first
-LEVELS = (Level(HALF), Level(BF16), *(
+LEVELS = (Level(HALF), Level(TF32), Level(BF16), *(
     Level(p, rows) for p in WEIGHT_BITS for rows in ("", *ROWS)))
 
 

@@ -8,10 +8,10 @@ from aotc.ir.category import (
     dot_dtypes,
     grouped_dtypes,
 )
-from aotc.ir.dtypes import BF16, HALF
+from aotc.ir.dtypes import BF16, HALF, TF32
 from aotc.ir.numbers.grouped import BITS, INTEGER_ROWS
 from aotc.ir.program import Compute, Program
-from aotc.ir.schedule import MIXED, WEIGHT_BITS
+from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS
 from aotc.passes.regions import all_steps
 from aotc.target.base import Target
 from aotc.target.kernel_rows import KernelRow, ProductRow
@@ -55,12 +55,25 @@ def multiplies_bytes(target: Target) -> bool:
     return any(u.takes(SIGNED_BYTES) for u in target.rows("dot"))
 
 
-def multiplies(target: Target, precision: str | None) -> bool:
-    """True if a target has products of operands that are rounded to a precision: f16 with an
-    instruction that converts it, bf16 with rows of it."""
+def multiplies(target: Target, precision: str) -> bool:
+    """True if a target offers a precision.  Machines of C compute with any rounded numbers, of tf32
+    stored as f32 no faster than without: that is offered where rows multiply it; so are all others
+    but weights, which any target reads rounded: bf16 by rows of it, f16 by an instruction that
+    converts."""
+    if precision == TF32:
+        return reads_halves(target, TF32)
+    if target.emitter == "c" or precision in (PRECISION[0], *WEIGHT_BITS):
+        return True
     if precision == BF16:
         return any(isinstance(u, ProductRow) and u.takes(BF16_PRODUCT) for u in target.ukernels)
     return precision == HALF and target.halves
+
+
+def offered(target: Target, auto: str) -> tuple[str, ...]:
+    """The precisions that a target offers, f32 first; and ``auto``, which chooses among them, where
+    products of operands of fewer bits are among those."""
+    found = tuple(p for p in PRECISION if multiplies(target, p))
+    return (*found, auto) if {TF32, BF16} & {*found} else found
 
 
 def _own(one: Target, other: Target) -> set[str | Dtypes]:
@@ -73,5 +86,5 @@ def _kinds(row: KernelRow) -> tuple[str | Dtypes, ...]:
         row.category,)
 
 
-__all__ = ["multiplies", "multiplies_bytes", "pick_targets", "reads_groups", "reads_halves",
-           "stores_halves"]
+__all__ = ["multiplies", "multiplies_bytes", "offered", "pick_targets", "reads_groups",
+           "reads_halves", "stores_halves"]
