@@ -5,7 +5,7 @@ from pathlib import Path
 
 from aotc.errors import AotcError, ScheduleError
 from aotc.frontend.graph import DimRange
-from aotc.ir.dtypes import Array
+from aotc.ir.dtypes import BF16, TF32, Array
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS, Schedule, When
@@ -36,7 +36,7 @@ def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequen
     if not measures(o.precision, o.error):
         return *decide_for_target(program, target, o, ranges, apart=apart), None
     given = None if o.inputs is None else read_feeds(o.inputs, fixed)
-    levels = tuple(x for x in LEVELS if multiplies(target, x.precision) and (
+    levels = tuple(x for x in LEVELS if x.precision in find_precisions(target) and (
         o.precision == AUTO or o.precision == x.precision and x.rows))
     try:
         feeds, work = measuring_feeds(program, given)
@@ -48,6 +48,15 @@ def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequen
     if o.variants is None and o.dim_samples is None:
         return choose_writing(program, schedule, target), None, narrowed
     return *decide_for_target(program, target, o, ranges, None, narrowed.levels, apart), narrowed
+
+
+def find_precisions(target: Target) -> tuple[str, ...]:
+    """The precisions that a target offers, f32 first: by its rows; C computes with any rounded
+    numbers, but with tf32, which is stored as f32, no faster than without.  ``AUTO`` chooses among
+    them where products of operands of fewer bits are among those."""
+    found = tuple(p for p in PRECISION if multiplies(target, p) or (
+        target.emitter == "c" and p != TF32))
+    return (*found, AUTO) if {TF32, BF16} & {*found} else found
 
 
 def given_schedule(o: Options) -> Schedule | None:

@@ -17,6 +17,7 @@ import numpy as np
 from aotc.as_asked import (
     decide_as_asked,
     decide_for_target,
+    find_precisions,
     given_schedule,
     keeps_columns,
     with_float_weights,
@@ -35,7 +36,7 @@ from aotc.ir.plan import Plan
 from aotc.ir.plans import Alternative, Condition, Plans, with_defaults
 from aotc.ir.program import Program
 from aotc.ir.schedule import CONNECT, Schedule
-from aotc.options import AUTO, Options, asked_precision, check_choices
+from aotc.options import Options, asked_precision, check_choices
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.check_program import check_program
 from aotc.passes.fold import fold_constants, part_constants
@@ -60,7 +61,7 @@ from aotc.sched.lowering.threads import barrier_faults
 from aotc.sched.precision.budget import Narrowed
 from aotc.sched.precision.levels import has_rounding, levels_of
 from aotc.sched.refused import Apart, refused_computes
-from aotc.sched.rows.useful_targets import multiplies_bytes, offered, pick_targets, reads_groups
+from aotc.sched.rows.useful_targets import multiplies_bytes, pick_targets, reads_groups
 from aotc.sched.shape_variants import Part, boxes, parts
 from aotc.sched.shared_plans import share_plans
 from aotc.stage_names import STAGE_NAMES
@@ -364,7 +365,7 @@ def run_pipeline(options: Options) -> Work:
     parse_limit(options.arena)  # says what is wrong with it before any work is done
     options = replace(options, schedule=given_schedule(options))  # read once
     target = options_target(options)
-    if options.precision not in (None, *(offers := offered(target, AUTO))):
+    if options.precision not in (None, *(offers := find_precisions(target))):
         raise UnsupportedError(f"precision {options.precision}: target {target.name} has no "
                                f"products of such operands; choose from {', '.join(offers)}")
     work = Work(options, target.variants[0] if target.variants else target, target.variants)

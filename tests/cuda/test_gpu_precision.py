@@ -12,6 +12,7 @@ from cusim_build import needs_cxx
 from te_programs import Maker, ax
 
 import aotc
+from aotc.as_asked import find_precisions
 from aotc.errors import UnsupportedError
 from aotc.ir.dtypes import BF16, TF32, holds, to_tf32
 from aotc.ir.kernel.plan_stages import Contract
@@ -22,7 +23,7 @@ from aotc.oracle.shares import share_of_range
 from aotc.passes.rewrites import apply_schedule_rewrites
 from aotc.pipeline import run_pipeline
 from aotc.sched import check_schedule, decide
-from aotc.sched.rows.useful_targets import multiplies, offered
+from aotc.sched.rows.useful_targets import multiplies
 from aotc.target import get_target
 from aotc.tools.peers import open_reference
 
@@ -127,9 +128,9 @@ def test_tf32_is_rounded_to_the_nearest_halves_away_from_zero():
 
 def test_tf32_is_offered_where_rows_multiply_it():
     own = with_tf32()
-    assert offered(own, "auto") == ("f32", TF32, BF16, "f16", "int8w", "int4w", "auto")
+    assert find_precisions(own) == ("f32", TF32, BF16, "f16", "int8w", "int4w", "auto")
     has = multiplies(TARGET, TF32)
-    assert (TF32 in offered(TARGET, "auto")) == has
+    assert (TF32 in find_precisions(TARGET)) == has
     if not has:
         with pytest.raises(UnsupportedError, match="precision tf32: target cuda:sm_90 has no "
                            "products of such operands; choose from f32, bf16, f16, int8w"):

@@ -8,7 +8,7 @@ from aotc.ir.category import (
     dot_dtypes,
     grouped_dtypes,
 )
-from aotc.ir.dtypes import BF16, HALF, TF32
+from aotc.ir.dtypes import BF16, HALF
 from aotc.ir.numbers.grouped import BITS, INTEGER_ROWS
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS
@@ -40,7 +40,7 @@ def reads_groups(target: Target) -> bool:
 
 
 def reads_halves(target: Target, dtype: str) -> bool:
-    """True if a target has rows for products of f16, or bf16, as they are stored."""
+    """True if a target has rows for products of f16, or bf16, as they are stored, or of tf32."""
     return any(u.a == dtype for u in target.rows("contraction"))
 
 
@@ -56,24 +56,14 @@ def multiplies_bytes(target: Target) -> bool:
 
 
 def multiplies(target: Target, precision: str) -> bool:
-    """True if a target offers a precision.  Machines of C compute with any rounded numbers, of tf32
-    stored as f32 no faster than without: that is offered where rows multiply it; so are all others
-    but weights, which any target reads rounded: bf16 by rows of it, f16 by an instruction that
-    converts."""
-    if precision == TF32:
-        return reads_halves(target, TF32)
-    if target.emitter == "c" or precision in (PRECISION[0], *WEIGHT_BITS):
+    """True if a target has products of operands that are rounded to a precision: f16 with an
+    instruction that converts it, bf16 and tf32 with rows of it.  Rounded weights any target
+    reads."""
+    if precision in (PRECISION[0], *WEIGHT_BITS):
         return True
     if precision == BF16:
         return any(isinstance(u, ProductRow) and u.takes(BF16_PRODUCT) for u in target.ukernels)
-    return precision == HALF and target.halves
-
-
-def offered(target: Target, auto: str) -> tuple[str, ...]:
-    """The precisions that a target offers, f32 first; and ``auto``, which chooses among them, where
-    products of operands of fewer bits are among those."""
-    found = tuple(p for p in PRECISION if multiplies(target, p))
-    return (*found, auto) if {TF32, BF16} & {*found} else found
+    return target.halves if precision == HALF else reads_halves(target, precision)
 
 
 def _own(one: Target, other: Target) -> set[str | Dtypes]:
@@ -86,5 +76,5 @@ def _kinds(row: KernelRow) -> tuple[str | Dtypes, ...]:
         row.category,)
 
 
-__all__ = ["multiplies", "multiplies_bytes", "offered", "pick_targets", "reads_groups",
+__all__ = ["multiplies", "multiplies_bytes", "pick_targets", "reads_groups",
            "reads_halves", "stores_halves"]
