@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from aotc.ir.access import dim_order
 from aotc.ir.category import PRODUCTS, Factors
-from aotc.ir.dtypes import DTYPES
+from aotc.ir.dtypes import ELEMENTS
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
@@ -106,7 +106,7 @@ def _on_row(number: int, s: Stage, f: Factors, lanes: str, row: ProductRow,
     """A product on a row, by what the row says of itself."""
     place = {a.name: i for i, a in enumerate(s.axes)}
     once = row.expands_panels
-    rows, columns = (DTYPES[d].size for d in (row.a, row.a if once else f.b.dtype))
+    rows, columns = (ELEMENTS[d].size for d in (row.a, row.a if once else f.b.dtype))
     return Aligned(number, tuple(place[a.name] for a in f.m), place[lanes], row.tile.mr,
                    row.tile.nr, row_rate(row, target.tuning),
                    expand=0.0 if row.grouped is None else row.grouped.expand, once=once,

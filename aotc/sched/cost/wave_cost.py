@@ -4,7 +4,7 @@ reaches a part of its multipliers and has a part of the memory, whatever the oth
 from collections.abc import Sequence
 from dataclasses import replace
 
-from aotc.ir.dtypes import DTYPES
+from aotc.ir.dtypes import ELEMENTS
 from aotc.sched.cost.block_figures import product_figures, tile_reach
 from aotc.sched.cost.group_cost import (
     Aligned,
@@ -53,7 +53,7 @@ def tiles_seconds(machine: Machine, row: ProductRow, m: int, n: int, k: int) -> 
     busy = (work / row_rate(row, tuning) + 2.0 * 2 * joined * tuning.access_cost) / (
         machine.flops * tile_reach(machine, row, waves))
     near = machine.outside(machine.near)
-    fetched = tiles * (row.tile.mr + row.tile.nr) * max(1, k) * DTYPES[row.a].size
+    fetched = tiles * (row.tile.mr + row.tile.nr) * max(1, k) * ELEMENTS[row.a].size
     return max(waves * (busy + (2 * tuning.barrier if teams > 1 else 0.0)),
                fetched / memory_rate(machine, near))
 
