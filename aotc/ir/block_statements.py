@@ -229,14 +229,18 @@ class Recall(Stmt):
 
 @dataclass(frozen=True)
 class Rounded(Stmt):
-    """The values in the registers ``name``, rounded to ``dtype``, are stored."""
+    """The values in the registers ``name``, or else the value of a name, rounded to ``dtype``, are
+    stored."""
 
     to: Box
     name: str
     width: int
     dtype: str
+    value: Var | None = None
 
     def lines(self) -> list[str]:
+        if self.value is not None:
+            return [f"{self.to} = {self.value.name} as {self.dtype}"]
         return [f"{self.to} = {self.width} of {self.name} as {self.dtype}"]
 
 

@@ -137,10 +137,11 @@ class BlockRuns(TileRuns):
         self.names[s.axis.name] = self.held[s.name][0]
 
     def rounded(self, s: Rounded) -> None:
-        if s.name not in self.held:
+        if s.value is None and s.name not in self.held:
             raise self.memory.fault(f"{s.name} holds nothing yet")
         at = self.full(self.now(s.to.offset)) + self._neighbours(s.width)
-        values = self.held[s.name].astype(np.float32)
+        found = self.held[s.name] if s.value is None else self.full(self.now(s.value))[None]
+        values = found.astype(np.float32)
         self.memory.write(s.to.buffer, at, to_bf16(values) if s.dtype == BF16 else
                           values.astype(np.float16), self.mask)
 

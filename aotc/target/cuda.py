@@ -78,7 +78,7 @@ def _tensor_core(mr: int, nr: int, bk: int, warp: tuple[int, int], dtype: str) -
         "contraction_mma.cu.j2", rate=_TENSOR_CORES, load_cost=1.0, shared=SharedTile(
             steps=bk, threads=mr // wm * (nr // wn) * _LANES, warp=warp,
             registers=_WARP_REGISTERS[warp], staging=Staging(
-                usual=4, least=1, most=6, ways=("copy", "value"),
+                usual=4, least=2, most=6, ways=("copy", "value"),
                 pitch=(bk // 2, nr // 2), swizzled=True)))
 
 

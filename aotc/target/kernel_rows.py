@@ -139,7 +139,7 @@ class Staging:
     swizzled: bool = False
 
     def __post_init__(self) -> None:
-        _require(1 <= self.least <= self.usual <= self.most, "with staging",
+        _require(2 <= self.least <= self.usual <= self.most, "with staging",
                  f"{self.usual} steps, out of {self.least} to {self.most}")
         _require(bool(self.ways) and not set(self.ways) - set(WAYS), "with staging",
                  f"ways {self.ways}; some of {', '.join(WAYS)}")

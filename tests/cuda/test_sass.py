@@ -25,7 +25,7 @@ needs_sass = pytest.mark.skipif(bool(why_no_sass()), reason=why_no_sass())
 
 # Instructions of a product's hot loop for each that multiplies: what is wanted, and the limits of
 # rows that are not there yet, by the type that operands lie in memory as; those of f32 in rows of
-# halves go by way of registers, and some spill so many bytes.
+# halves go by way of registers.
 WANTED = {"FFMA": 1.2, "HMMA": 5.0, "IMMA": 5.0}
 INSTRUCTIONS = {
     ("contraction_f32_64x64__simt", "f32"): 1.27, ("contraction_f32_32x64__simt", "f32"): 1.3,
@@ -34,10 +34,8 @@ INSTRUCTIONS = {
     ("contraction_f16_16x128__mma", "f16"): 10.3, ("contraction_f16_32x32__mma", "f16"): 12.6,
     ("contraction_f16_32x64__mma", "f16"): 8.5,
     **{(f"contraction_{t}_{tile}__mma", "f32"): limit for t in ("f16", "bf16")
-       for tile, limit in (("16x128", 21.6), ("32x32", 19.2), ("32x64", 13.8), ("64x64", 8.3),
+       for tile, limit in (("16x128", 21.6), ("32x32", 19.2), ("32x64", 14.2), ("64x64", 8.3),
                            ("64x128", 10.5), ("128x128", 6.9))}}
-SPILLED = {(f"contraction_{t}_{tile}__mma", "f32"): most for t in ("f16", "bf16")
-           for tile, most in (("16x128", 44), ("64x128", 264), ("128x128", 16))}
 # Of a map's loads and stores outside shared memory, the share that is of 16 bytes.
 WIDE = {"f32": 1.0, "f16": 1.0, "bf16": 1.0}
 
@@ -91,7 +89,7 @@ def test_loops_of_products_multiply(name, tmp_path):
         length = len(loop.instructions) / loop.count(opcode)
         limit = INSTRUCTIONS.get(key, WANTED[opcode])
         told = {
-            f"spills {code.spilled} bytes": code.spilled > SPILLED.get(key, 0),
+            f"spills {code.spilled} bytes": code.spilled,
             f"{code.registers} registers: {code.most_threads} threads, not {blocks} blocks of "
             f"{kernel.threads}": code.most_threads < blocks * kernel.threads,
             f"{length:.2f} instructions of the hot loop for each {opcode}, not {limit}":

@@ -46,7 +46,7 @@ from aotc.ir.statements import OWN, Body, Box, For, Let, Range, Spread
 from aotc.target.kernel_rows import ProductRow
 
 _UNROLL = "AOTC_UNROLL"
-_MOST = 32  # points of a thread that stand one behind the other
+_MOST = 8  # points of a thread that stand one behind the other
 
 
 class ProductWriter(NeighbourWriter):
@@ -178,10 +178,11 @@ class ProductWriter(NeighbourWriter):
 
     def rounded(self, s: Rounded) -> list[str]:
         kind = KIND[s.dtype]
+        value = f"{s.name}[p]" if s.value is None else s.value.name
         if s.width > 1:
-            return [f"aotc_store_{kind}4({self._place(s.to)}, {s.name}[p]);"]
+            return [f"aotc_store_{kind}4({self._place(s.to)}, {value});"]
         at = f"{self.env['buffer'](s.to.buffer)}[{c_index(s.to.offset, 0)}]"
-        return [f"{at} = aotc_to_{kind}({s.name}[p]);"]
+        return [f"{at} = aotc_to_{kind}({value});"]
 
     def _place(self, box: Box) -> str:
         return f"{self.env['buffer'](box.buffer)} + ({c_index(box.offset, 0)})"

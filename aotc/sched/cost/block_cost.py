@@ -65,11 +65,8 @@ def product_step(machine: Machine, row: ProductRow, lanes: int, stages: int, acc
     if row.per_thread:
         work *= 1.0 + load_cost(row, tuning) * row.loads
     busy = (work + 2.0 * lanes * accesses * tuning.access_cost) / machine.flops
-    if stages == 1:  # what is put there waits for what is multiplied, and that for it
-        alone = busy + tuning.far_wait + 2 * tuning.barrier
-    else:
-        wait = tuning.far_wait / (stages - 1)
-        alone = max(busy, wait) + tuning.unhidden * min(busy, wait) + tuning.barrier
+    wait = tuning.far_wait / (stages - 1)
+    alone = max(busy, wait) + tuning.unhidden * min(busy, wait) + tuning.barrier
     return max(busy, alone / blocks)
 
 

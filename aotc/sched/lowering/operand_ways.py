@@ -87,8 +87,6 @@ def fetch_faults(c: Contract, scratch: Collection[str], lined: Collection[str]) 
         copied = said.get(f"{which}_fetch") == "copy"
         if copied and _stored(c, which, scratch) is None or width != 1 and not wide:
             faults.append(f"{c.row}: cannot fetch with {_text(said, which)}")
-        elif copied and said.get("stages") == 1:
-            faults.append(f"{c.row}: {_text(said, which)}: copies need stages of 2 or more")
     return faults
 
 

@@ -48,8 +48,7 @@ def shared_product(c: Contract, kernel: LoweredKernel, target: Target,
             costs = [way_cost(c, which, w, target) for w in ways]
             found |= pick_cheapest(ways, costs, 0).said(which)
             accesses += min(costs)
-        copied = any((found | c.writing.said)[f"{which}_fetch"] == "copy" for which in "ab")
-        found["stages"] = _stages(row, kernel, target, accesses, 1 + copied)
+        found["stages"] = _stages(row, kernel, target, accesses)
     return found | c.writing.said
 
 
@@ -135,15 +134,14 @@ def _order(c: Contract, machine: Machine) -> str:
                                 for w in ways], machine.tuning.same_order - 1)
 
 
-def _stages(row: ProductRow, kernel: LoweredKernel, target: Target, accesses: float,
-            least: int) -> int:
-    """Steps of a product's sum in the block's memory: as usual for the row, or so many, from
-    ``least`` on, as save time and fit."""
+def _stages(row: ProductRow, kernel: LoweredKernel, target: Target, accesses: float) -> int:
+    """Steps of a product's sum in the block's memory: as usual for the row, or so many as save
+    time and fit."""
     staging = row.staging
     assert staging is not None, row.name
     room, slab = target.machine.near.capacity, kernel.slab_bytes
     assert isinstance(slab, int), slab
-    ways = [staging.usual, *(n for n in range(max(staging.least, least), staging.most + 1)
+    ways = [staging.usual, *(n for n in range(staging.least, staging.most + 1)
                              if n != staging.usual and slab + n * row.step_bytes <= room)]
     machine, tuning = target.machine, target.tuning
     most = -(-estimate(kernel.tiles) // machine.workers)

@@ -205,35 +205,24 @@ class Operands:
             names = x.names if always else (*x.names, Let(_VALID, x.valid))
             body: Body = (*names, Fetch(to, x.place, width, ALWAYS if always else _VALID,
                                         at.dtype))
+        elif width > 1:
+            of = self.registers(which)
+            return (of, Shares(of, ranges, (
+                *x.names, Hold(of.name, width, x.place, x.valid),
+                Rounded(to, of.name, width, at.dtype))))
+        elif at.is_rounded(which):
+            body = (*_computed(x), Rounded(to, "", 1, at.dtype, _X))
         else:
             body = (*_computed(x), Store((Put(to.buffer, to.offset, _X),)))
         if which == "a" and at.keeps_starts:
             return (Shares(self._starts, ranges, body),)
         return (Spread(ranges, "threads", at.threads, body),)
 
-    # ------------------------------------------------------------ by way of registers
-
     def registers(self, which: str) -> Registers:
         """Of the next step of an operand."""
         at, width = self.at, self.at.way(which)[1]
         elements = at.bk * (at.mr if which == "a" else at.nr)
         return Registers(f"{which}_held", elements // width, width, at.threads)
-
-    def held(self, which: str) -> Body:
-        """All of an operand's next step, to registers."""
-        x, of = self._source(which), self.registers(which)
-        ranges, _, _ = self._points(which)
-        if of.width > 1:
-            body: Body = (*x.names, Hold(of.name, of.width, x.place, x.valid))
-        else:
-            body = (*_computed(x), Hold(of.name, 1, None, ALWAYS, _X))
-        return (Shares(of, ranges, body),)
-
-    def rounded(self, which: str, step: Expr) -> Body:
-        """... and from there to the block's memory, as the step of a number."""
-        (ranges, _, _), of = self._points(which), self.registers(which)
-        to = self._spot(which, step)
-        return (Shares(of, ranges, (Rounded(to, of.name, of.width, self.at.dtype),)),)
 
 
 def _all(rules: tuple[Expr, ...]) -> Expr:

@@ -48,12 +48,10 @@ def block_product(expansion: Expansion, at: BlockSteps, sizes: Mapping[str, Size
     operands = Operands(at)
     sums = Sums("acc", at.mr, at.nr, at.teams)
     totals = Sums("total", at.mr, at.nr, at.teams, f"of parts of {at.part} steps")
-    held = tuple(operands.registers(x) for x in "ab" if at.is_held(x))
-    steps = _steps_in_turns if at.stages == 1 else _steps_ahead
     own = totals if at.part else sums
-    tile: Body = (*operands.row_table(), sums, *((totals,) if at.part else ()), *held,
-                  steps(at, operands, sums, totals),
-                  *_teams(at, own), *_behind(at), _epilogue(at, own))
+    tile: Body = (*operands.row_table(), sums, *((totals,) if at.part else ()),
+                  _steps_ahead(at, operands, sums, totals),
+                  *_teams(at, own), *((Barrier(),) if c.again else ()), _epilogue(at, own))
     order = (at.columns, at.rows_loop)
     if expansion.how(c, "order") == "rows":
         order = (at.rows_loop, at.columns)
@@ -83,34 +81,17 @@ def _beyond(count: Expr) -> bool:
 # ---------------------------------------------------------------- steps of the sum
 
 def _steps_ahead(at: BlockSteps, operands: Operands, sums: Sums, totals: Sums) -> For:
-    """Steps that come to the block's memory while others are multiplied, ``stages`` - 1 of them
-    ahead: copied, or in registers meanwhile."""
-    ahead = at.stages - 1
-    copies = any(map(at.is_copied, "ab"))
-    held = [x for x in "ab" if at.is_held(x)]
-    begun, more = compare("ge", at.next, ahead), compare("lt", at.next, at.steps)
+    """Steps that come to the block's memory, ``stages`` - 1 of them ahead of the one that is
+    multiplied: what is copied while others are."""
+    ahead, copies = at.stages - 1, any(map(at.is_copied, "ab"))
+    begun = compare("ge", at.next, ahead)
     wait: Body = (If(begun, ((Arrived(at.stages - 2),) * copies + (Barrier(),))),)
-    fetch: Body = (If(more, (*at.place_of(at.next), *(
-        s for x in "ab" for s in (operands.held(x) if x in held else operands.fetched(x))))),
+    fetch: Body = (If(compare("lt", at.next, at.steps), (
+        *at.place_of(at.next), *operands.fetched("a"), *operands.fetched("b"))),
         *(Commit(),) * copies)
-    put: Body = tuple(s for x in held for s in operands.rounded(x, at.next))
     return For(at.next, Const(0), simplify(at.steps + ahead), (
         *wait, *fetch, If(begun, (Let(at.step, simplify(at.next - ahead)),
-                                  _tile(at, sums), *_joined(at, sums, totals))),
-        *((If(more, put),) if put else ())))
-
-
-def _steps_in_turns(at: BlockSteps, operands: Operands, sums: Sums, totals: Sums) -> For:
-    """Steps in one place of the block's memory: registers hold the next while one is
-    multiplied."""
-    begun = compare("gt", at.next, 0)
-    step = Let(at.step, simplify(at.next - 1))
-    put: Body = (If(begun, (step, *operands.rounded("a", at.step), *operands.rounded("b", at.step),
-                            Barrier())),)
-    hold: Body = (If(compare("lt", at.next, at.steps), (
-        *at.place_of(at.next), *operands.held("a"), *operands.held("b"))),)
-    return For(at.next, Const(0), simplify(at.steps + 1), (
-        *put, *hold, If(begun, (step, _tile(at, sums), Barrier(), *_joined(at, sums, totals)))))
+                                  _tile(at, sums), *_joined(at, sums, totals)))))
 
 
 def _tile(at: BlockSteps, sums: Sums) -> BlockTile:
@@ -127,12 +108,6 @@ def _joined(at: BlockSteps, sums: Sums, totals: Sums) -> Body:
     ends = compare("eq", simplify(at.step % at.part), at.part - 1)
     last = compare("eq", simplify(at.step + 1), at.steps)
     return (If(Binary("or", ends, last), (JoinSums(totals, sums),)),)
-
-
-def _behind(at: BlockSteps) -> Body:
-    """All wait before the memory of the steps is used again, unless they did so behind the last."""
-    waited = at.stages == 1 and at.teams == 1
-    return (Barrier(),) if at.c.again and not waited else ()
 
 
 def _teams(at: BlockSteps, sums: Sums) -> Body:

@@ -79,8 +79,8 @@ class BlockSteps:
         """True if an operand comes to the block's memory while others are multiplied."""
         return self.way(which)[0] == "copy"
 
-    def is_held(self, which: str) -> bool:
-        """True if an operand stands in registers while others are multiplied: what is rounded."""
+    def is_rounded(self, which: str) -> bool:
+        """True if an operand's elements are f32 that the row multiplies as narrower ones."""
         return not self.is_copied(which) and self.dtype != "f32"
 
     @property
