@@ -32,7 +32,8 @@ coverage: $(VENV)/.installed-test
 product: $(VENV)/.installed-test
 	$(TEST) -m 'product and not zoo'
 
-# AOTC_SHARD=K/N: of what takes long for every model, every N-th model from the K-th on
+# AOTC_SHARD=K/N: of what takes long for every model, every N-th model from the K-th on, of all
+# else that runs over models half
 zoo: $(VENV)/.installed-test
 	$(BY_MODEL) -m zoo
 

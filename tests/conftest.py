@@ -55,16 +55,21 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.xdist_group(model(item)))
 
 
+HALF = 2  # of the models of the zoo, which share what is made of one
+
+
 def _keep_share(config, items):
     """With AOTC_SHARD=K/N, of each longer test with many parameters every N-th, from the K-th on,
-    and one of those with few."""
+    and one of those with few; of each test over the models of the zoo half."""
     first, parts = map(int, os.environ.get("AOTC_SHARD", "0/1").split("/"))
     tests = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("product") and not item.get_closest_marker("zoo"):
+        if item.get_closest_marker("product") or item.get_closest_marker("zoo"):
             tests[item.path, getattr(item, "originalname", item.name)].append(item)
-    left = {item for (path, name), own in tests.items() for i, item in enumerate(own)
-            if i % min(parts, len(own)) != (first + crc32(name.encode())) % min(parts, len(own))}
+    left = set()
+    for (_, name), own in tests.items():
+        n = min(len(own), parts if not own[0].get_closest_marker("zoo") else min(parts, HALF))
+        left |= {x for i, x in enumerate(own) if i % n != (first + crc32(name.encode())) % n}
     if left:
         items[:] = [item for item in items if item not in left]
         config.hook.pytest_deselected(items=[*left])
