@@ -267,9 +267,10 @@ class BlockTile(Stmt):
         sums[i, j] += sum over k of a[i, k] * b[k, j]
 
     a, b: where the step begins, with the elements from one row to the next; swizzle: how the rows
-    of both are turned (None: they are not); by_columns: those of b are its columns. depth: terms of
-    the sum; ``teams`` share them out in order. first: the number of the first of them, of
-    ``count``: a team whose share begins behind the last, which are zeros, rests."""
+    of both are turned (None: they are not); by_columns: those of b are its columns.  rounded: dtype
+    that both are rounded to ("": they are as they lie).  depth: terms of the sum; ``teams``
+    share them out in order.  first: the number of the first of them, of ``count``: a team whose
+    share begins behind the last, which are zeros, rests."""
 
     row: str
     template: str
@@ -281,6 +282,7 @@ class BlockTile(Stmt):
     count: Expr | None
     swizzle: tuple[Swizzle | None, Swizzle | None] = (None, None)
     by_columns: bool = False
+    rounded: str = ""
 
     def lines(self) -> list[str]:
         of = "" if self.count is None else f", {show(self.first)} on of {show(self.count)}"

@@ -27,7 +27,7 @@ from aotc.ir.block_statements import (
     TeamSums,
     access_bytes,
 )
-from aotc.ir.dtypes import BF16, DTYPES, Array, from_bf16, to_bf16
+from aotc.ir.dtypes import BF16, DTYPES, TF32, Array, from_bf16, to_bf16, to_tf32
 from aotc.ir.expr import Const, Expr
 from aotc.ir.numbers.group_bytes import weights_at
 from aotc.ir.simplify import simplify
@@ -156,6 +156,7 @@ class BlockRuns(TileRuns):
         shape = (s.sums.nr, s.depth) if s.by_columns else (s.depth, s.sums.nr)
         b = self._operand(s.b, *shape, s.swizzle[1])
         b = b.T if s.by_columns else b
+        a, b = (to_tf32(x) for x in (a, b)) if s.rounded == TF32 else (a, b)
         share = s.depth // s.sums.teams
         for team in range(s.sums.teams):
             first = team * share

@@ -5,6 +5,7 @@ A work item is a thread block, scratch is its shared memory, a vector's lanes ar
 
 from dataclasses import replace
 
+from aotc.ir.dtypes import TF32
 from aotc.ir.numbers.grouped import LEAST
 from aotc.target.base import Cross, Machine, Target
 from aotc.target.gpus import GPUS
@@ -16,13 +17,14 @@ _STAGES = 3  # steps of a sum in shared memory: one that is multiplied, and thos
 _LOAD = 4.0  # multiply-adds of a load from shared memory
 _FEW = 16  # rows of a product whose weights are all read once, or twice: more share them out
 _ROWS_BYTES = 48 << 10  # of shared memory for those: what a launch has without permission
-_TENSOR_CORES = 4.0  # products of halves in the time of one in f32: measured on an H100, 111 and 27
 # of a thread with so many sums: the most of the rows' cases by ptxas 13.0 for sm_90
 _REGISTERS = {(8, 8): 168, (8, 4): 128, (4, 8): 128, (4, 4): 112, (2, 4): 96}
 _LIBRARY = ("kept", "scatter", "suppress", "topk")
-# of a thread of a warp with a tile of so many rows and columns: what blocks a multiprocessor leave
-_WARP_REGISTERS = {(16, 16): 128, (16, 32): 128, (32, 32): 160, (32, 64): 168, (64, 32): 128,
-                   (64, 64): 255}
+# of a warp with a tile of so many rows and columns: registers of a thread, which so many blocks
+# leave; products of halves in the time of one in f32, estimated: an H100 did 4 of a loop with 12.6
+# instructions for each of a tensor core, of which these have 12, 9, 5.4, 5, 4.5 and 3.4
+_WARPS = {(16, 16): (128, 4.0), (16, 32): (160, 5.5), (32, 32): (160, 9.0), (32, 64): (168, 10.0),
+          (64, 32): (128, 11.0), (64, 64): (255, 14.0)}
 _CROSS = Cross(("nvcc",), (), (), ("nvidia-cuda-toolkit",))
 
 
@@ -72,14 +74,27 @@ def _tensor_core(mr: int, nr: int, bk: int, warp: tuple[int, int], dtype: str) -
     """Contraction row on tensor cores: operands of f16 or bf16, or rounded to it where a Schedule
     says so, sums in f32; ``warp``: rows and columns of the tile that each warp has."""
     tile = RegisterTile(mr, nr // _LANES, _LANES)
-    wm, wn = warp
+    (wm, wn), (registers, rate) = warp, _WARPS[warp]
     return ProductRow(
         f"contraction_{dtype}_{tile}__mma", "contraction", dtype, (dtype,), "f32", tile,
-        "contraction_mma.cu.j2", rate=_TENSOR_CORES, load_cost=1.0, shared=SharedTile(
+        "contraction_mma.cu.j2", rate=rate, load_cost=1.0, shared=SharedTile(
             steps=bk, threads=mr // wm * (nr // wn) * _LANES, warp=warp,
-            registers=_WARP_REGISTERS[warp], staging=Staging(
+            registers=registers, staging=Staging(
                 usual=4, least=2, most=6, ways=("copy", "value"),
                 pitch=(bk // 2, nr // 2), swizzled=True)))
+
+
+def _tensor_core_tf32(mr: int, nr: int, bk: int, warp: tuple[int, int],
+                      registers: int) -> ProductRow:
+    """The same of f32 that is tf32, or that the row rounds, in so many ``registers``.  Columns lie
+    8 words further apart than there are, rows 4, so that what a warp reads at once lies in
+    different banks."""
+    row = _tensor_core(mr, nr, bk, warp, TF32)
+    assert row.shared is not None and row.rate is not None
+    staging = Staging(usual=_STAGES, least=2, most=6, ways=("copy", "value"),
+                      pitch=(bk + 4, nr + 8))
+    return replace(row, template="contraction_tf32.cu.j2", rate=row.rate / 2,
+                   shared=replace(row.shared, staging=staging, registers=registers))
 
 
 # Small tiles are for products of few rows and columns: a multiprocessor has one or two blocks of
@@ -99,6 +114,10 @@ _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4,
              _tensor_core(64, 128, 64, (32, 64), dtype),
              _tensor_core(128, 128, 32, (64, 32), dtype),
              _tensor_core(128, 256, 32, (64, 64), dtype))),
+         _tensor_core_tf32(16, 128, 32, (16, 32), 160),
+         _tensor_core_tf32(32, 64, 32, (16, 32), 255),
+         _tensor_core_tf32(64, 64, 32, (32, 32), 200),
+         _tensor_core_tf32(128, 64, 16, (64, 32), 200),
          *thread_nests("simt"))
 
 

@@ -9,7 +9,7 @@ Facts that hold for one instruction set stand in the row; facts fitted to a mach
 from dataclasses import dataclass
 
 from aotc.ir.category import Dtypes
-from aotc.ir.dtypes import DTYPES, ELEMENTS, is_float, is_int
+from aotc.ir.dtypes import DTYPES, ELEMENTS, TF32, is_float, is_int
 from aotc.ir.tile_statements import is_narrow
 
 NESTS = ("map", "move", "reduction", "window", "transform", "loops")  # categories that are nests
@@ -251,6 +251,11 @@ class ProductRow(KernelRow):
         own, with a tile of one row."""
         most = 0 if self.shared is None else self.shared.most
         return (self.tile.mr == 1) == (rows == 1) and (not most or rows <= most)
+
+    @property
+    def stored(self) -> str:
+        """Dtype of the elements of A in memory: a tf32 is stored as f32."""
+        return "f32" if self.a == TF32 else self.a
 
     @property
     def expands_panels(self) -> bool:

@@ -22,13 +22,13 @@ from aotc.target import TARGETS, get_target
 
 TARGET = get_target(f"cuda:{devices()[0][1]}" if ON_GPU else "cuda:sm_80")
 # f16 has 11 bits, bf16 8; a result is compared relative to the largest one of its tensor
-TOLERANCE = {"f16": 3e-3, "bf16": 2.4e-2}
+TOLERANCE = {"f16": 3e-3, "tf32": 3e-3, "bf16": 2.4e-2}
 ROWS = {u.name: u for u in TARGET.ukernels}
 TILES = [n for n, u in ROWS.items() if u.category in PRODUCTS]
 LONG = [n for n in TILES if ROWS[n].tile.nr > 32 and ROWS[n].a == "f32"]
 SHORT = [n for n in TILES if n not in LONG]
 # of rows that differ in their numbers only, those that the default suite runs: scalars and mma
-FIRST = [next(n for n in SHORT if ROWS[n].a == t) for t in ("f32", "f16", "bf16")]
+FIRST = [next(n for n in SHORT if ROWS[n].a == t) for t in ("f32", "f16", "bf16", "tf32")]
 FEW = [n for n in TILES if ROWS[n].staging is None]
 
 

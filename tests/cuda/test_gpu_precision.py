@@ -13,7 +13,6 @@ from te_programs import Maker, ax
 
 import aotc
 from aotc.as_asked import find_precisions
-from aotc.errors import UnsupportedError
 from aotc.ir.dtypes import BF16, TF32, holds, to_tf32
 from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.numbers.narrow import is_tf32, round_tf32
@@ -23,8 +22,8 @@ from aotc.oracle.shares import share_of_range
 from aotc.passes.rewrites import apply_schedule_rewrites
 from aotc.pipeline import run_pipeline
 from aotc.sched import check_schedule, decide
-from aotc.sched.rows.useful_targets import multiplies
 from aotc.target import get_target
+from aotc.target.kernel_rows import ProductRow
 from aotc.tools.peers import open_reference
 
 TARGET = get_target("cuda:sm_90")
@@ -41,13 +40,6 @@ def until(stage, **options):
 def rows_of(plan, target=TARGET):
     return {target.product_row(s.row).a for k in plan.kernels for s in k.lowered.stages
             if isinstance(s, Contract)}
-
-
-def with_tf32():
-    """The target with a row that multiplies tf32, by scalars: as exact as any such row is."""
-    row = next(u for u in TARGET.rows("contraction") if u.a == "f32" and u.tile.mr > 1)
-    own = replace(row, name=row.name.replace("f32", TF32), a=TF32, b=(TF32,), rate=8.0)
-    return replace(TARGET, ukernels=(*TARGET.ukernels, own))
 
 
 @pytest.fixture(scope="module")
@@ -127,26 +119,22 @@ def test_tf32_is_rounded_to_the_nearest_halves_away_from_zero():
 
 
 def test_tf32_is_offered_where_rows_multiply_it():
-    own = with_tf32()
-    assert find_precisions(own) == ("f32", TF32, BF16, "f16", "int8w", "int4w", "auto")
-    has = multiplies(TARGET, TF32)
-    assert (TF32 in find_precisions(TARGET)) == has
-    if not has:
-        with pytest.raises(UnsupportedError, match="precision tf32: target cuda:sm_90 has no "
-                           "products of such operands; choose from f32, bf16, f16, int8w"):
-            until("plan", precision=TF32)
+    assert find_precisions(TARGET) == ("f32", TF32, BF16, "f16", "int8w", "int4w", "auto")
+    without = replace(TARGET, ukernels=tuple(
+        u for u in TARGET.ukernels if not isinstance(u, ProductRow) or u.a != TF32))
+    assert TF32 not in find_precisions(without)
 
 
 def test_products_of_tf32_get_its_rows_and_nothing_else_is_rounded():
     """Where it is asked for; results move by 2^-11 of each operand."""
-    own, program = with_tf32(), until("inline").program
+    program = until("inline").program
 
     def rows_chosen(schedule):
         names = {c.row for g in schedule.groups for c in g.choices.values()}
-        return {u.a for u in own.rows("contraction") if u.name in names}
-    assert rows_chosen(decide(program, own)) == {"f32"}
-    schedule = decide(program, own, precision=TF32)
-    assert schedule.precision == TF32 and TF32 in rows_chosen(schedule)
+        return {u.a for u in TARGET.rows("contraction") if u.name in names}
+    assert rows_chosen(decide(program, TARGET)) == {"f32"}
+    schedule = decide(program, TARGET, precision=TF32)
+    assert schedule.precision == TF32 and rows_chosen(schedule) == {TF32}
     narrowed = [p for rule, _, p in schedule.rewrites if rule == "narrow"]
     assert narrowed == [{"dtype": TF32, "stored": "f32"}] * 6
     rounded = apply_schedule_rewrites(program, schedule)
@@ -155,6 +143,16 @@ def test_products_of_tf32_get_its_rows_and_nothing_else_is_rounded():
     assert all(holds(TF32, rounded.consts[b]) for b in copies if b in rounded.consts)
     got, whole = (evaluate(p, {"x": X})["y"].astype("f8") for p in (rounded, program))
     assert 1e-6 < share_of_range(got, whole) < 2e-3
+
+
+@needs_cxx
+def test_products_of_tf32_are_right_in_the_simulator(tmp_path, exact):
+    bundle = aotc.compile(attention(40), tmp_path / "b", target=TARGET.name, name="net",
+                          precision=TF32)
+    got = bundle.load(simulate=True).run({"x": X})["y"]
+    assert 1e-6 < share_of_range(got, exact) < 2e-3
+    text = "".join(f.read_text() for f in (tmp_path / "b").glob("*_kernels_*.cu"))
+    assert "aotc_mma_m16n8k8_tf32f32" in text and "aotc_to_tf32" not in text  # rounded already
 
 
 def test_what_a_schedule_cannot_round_to_is_refused():

@@ -7,6 +7,7 @@ from frontend_cases import by_onnxruntime, one_node, program_of, run, same
 
 import aotc
 from aotc.errors import ModelError, UnsupportedError
+from aotc.ir.library import HOSTED
 
 MODES = ("TF", "IDF", "TFIDF")
 
@@ -29,7 +30,7 @@ def _case(seed, shape, dtype=np.int64, texts=False, shared=False, **attrs):
         ngram_counts=starts, ngram_indexes=outs.tolist(), **pool, **attrs))
 
 
-@pytest.mark.parametrize("library", (True, False))
+@pytest.mark.parametrize("library", (HOSTED, ()), ids=("library", "expressions"))
 @pytest.mark.parametrize("seed,shape,attrs", [
     (0, 9, {}), (1, (3, 5), dict(mode="IDF", max_skip_count=2)),
     (2, (2, 8), dict(mode="TFIDF", max_skip_count=100, min_gram_length=2)),

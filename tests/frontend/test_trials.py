@@ -60,7 +60,7 @@ def test_a_program_is_the_same_from_a_trial_and_with_all_that_is_learnt(model):
     taught = replace(graph, learnt=built.joins.learnt())
     program, again = to_program(graph), to_program(taught)
     assert str(again) == str(program) and again.checks == program.checks
-    reused = to_program(graph, True, built)
+    reused = to_program(graph, built=built)
     assert str(reused) == str(program) and reused.checks == program.checks
     assert all(np.array_equal(a, program.consts[n]) for n, a in reused.consts.items())
 
@@ -69,7 +69,7 @@ def test_ranges_and_what_is_learnt_count():
     low = {str(d.sym.name): d.sym.lo for d in read_built(_narrowed_early())[0].dims}
     assert low == {"h": 5, "v": 3}
     graph, built = read_built(_asked_before_it_is_learnt())
-    text = str(to_program(graph, True, built))
+    text = str(to_program(graph, built=built))
     assert "where" not in text and "!=" not in text  # it is no broadcast any more
     _, kept = read_built(_learnt_in_vain())
     assert kept.joins.learnt().equal and not kept.graph.learnt.equal  # one build was enough

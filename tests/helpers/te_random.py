@@ -352,7 +352,9 @@ def random_schedule(program, target, seed):
             continue
         if not check_schedule(program, new, target):
             s = new
-    return s
+    # how many neighbours a thread may have depends on tiles and layouts
+    return replace(s, groups=tuple(g.saying(
+        lambda c: replace(c, neighbours=c.neighbours and 1)) for g in s.groups))
 
 
 def _with_groups(program, s, groups):

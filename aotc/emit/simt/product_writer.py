@@ -107,11 +107,12 @@ class ProductWriter(NeighbourWriter):
             s.value, Cast) else s for s in lets])
 
     def spread(self, s: Spread) -> list[str]:
-        """Points that threads have one of at most stand in no loop, a few stand one behind the
-        other."""
+        """Points that threads have one of at most stand in no loop, a few that are copied stand one
+        behind the other."""
         count = points(s.ranges) or 0
         known = all(isinstance(simplify(r.hi - r.lo), Const) for r in s.ranges)
-        if not self.small or s.over != "threads" or not known or count > _MOST * self.threads:
+        few = any(isinstance(x, Fetch) for x in s.body) and count <= _MOST * self.threads
+        if not self.small or s.over != "threads" or not known or not few and count > self.threads:
             return super().spread(s)
         if count > self.threads:
             return self._unrolled_points(s.ranges, s.body, count, self.threads)
@@ -204,8 +205,8 @@ class ProductWriter(NeighbourWriter):
         a, b = s.swizzle
         text = self.template(s.template).render(
             a=self._now(s.a, own_a), b=self._now(s.b, own_b), sums=s.sums.name, operand=row.a,
-            element=_element(row.a), depth="SHARE" if s.sums.teams > 1 else "BK",
-            a_turn=_turn(a, "m"), b_turn=_turn(b, "n"), by_columns=s.by_columns)
+            element=_element(row.stored), depth="SHARE" if s.sums.teams > 1 else "BK",
+            a_turn=_turn(a, "m"), b_turn=_turn(b, "n"), by_columns=s.by_columns, rounded=s.rounded)
         lines = text.splitlines()
         return [f"if ({' && '.join(busy)}) {{", *indent(lines), "}"] if busy else lines
 

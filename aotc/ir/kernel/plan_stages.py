@@ -182,8 +182,9 @@ class Contract:
     reduction axes; k: the innermost reduction axis. ``puts`` use Var ``acc``. turned: None where
     results are stored as they come; slices: None where sums run whole. whole: which of "rows" and
     "columns" fill every register tile; tiles of the others may be cut at their end. grain: the
-    first column, and the end of the last, are multiples of it. With mode "expanded" a panel of
-    grouped weights is expanded to f32 in the scratch ``b.pad`` for all rows. writing: the
+    first column, and the end of the last, are multiples of it. rounds: operands that lie in memory
+    as f32 are rounded to what the row multiplies, which they may not be. With mode "expanded" a
+    panel of grouped weights is expanded to f32 in the scratch ``b.pad`` for all rows. writing: the
     Schedule's choices. again: threads that share it wait behind each tile, because what comes next
     uses the memory of its steps.
     """
@@ -202,6 +203,7 @@ class Contract:
     slices: Slices | None = None
     whole: tuple[str, ...] = ()
     grain: int = 1
+    rounds: bool = False
     writing: StageChoice = UNSAID
     again: bool = False
 

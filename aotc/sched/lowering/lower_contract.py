@@ -12,6 +12,7 @@ from aotc.ir.simplify import are_equal, simplify, upper
 from aotc.ir.statements import Put, Range
 from aotc.ir.tile_statements import MicroKernel
 from aotc.sched.accelerator.kernels import sum_elements, tap_step, unit_rows
+from aotc.sched.cost.product_rows import is_held
 from aotc.sched.items.context import Context
 from aotc.sched.lowering.lower_nest import collapse
 from aotc.sched.lowering.partial_sums import part_of
@@ -44,7 +45,9 @@ def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box,
                         _stored_dtypes(f, a, b, row), part_of(row, f.k), unit=row.unit)
     return slice_contract(ctx, stage, k, mark_whole_tiles(ctx, drop_single_axes(Contract(
         micro, outer, tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
-        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, writing=choice.text))), f.m)
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, writing=choice.text,
+        rounds=row.a != row.stored and not all(
+            is_held(ctx.program, e, row.a) for e in (f.a, f.b))))), f.m)
 
 
 def _stored_dtypes(f: Factors, a: Operand, b: Operand, row: ProductRow) -> Dtypes:

@@ -51,7 +51,7 @@ def _ways(c: Contract, which: str, row: ProductRow, scratch: Collection[str],
     assert row.staging is not None, row.name
     o, other = (c.a if which == "a" else c.b), other_axis(which)
     stored = _stored(c, which, scratch)
-    copied = "copy" in row.staging.ways and stored == row.a
+    copied = "copy" in row.staging.ways and stored == row.stored
     first = "sum" if o.mode in ("rows", "packed") else other
     best = first if o.mode != "packed" or _side_by_side(c, which, first) else other
     out = []
@@ -61,9 +61,9 @@ def _ways(c: Contract, which: str, row: ProductRow, scratch: Collection[str],
         turned = which == "b" and row.staging.swizzled and copied
         widths = (wide, 1) if wide > 1 and (inside or turned) else (1,)
         out += [Way("copy", n, along) for n in widths
-                if copied and n * DTYPES[row.a].size >= LEAST]
+                if copied and n * DTYPES[row.stored].size >= LEAST]
         # what is rounded goes by way of registers, which f32 comes to in fours
-        rounded = stored == "f32" and row.a != stored
+        rounded = stored == "f32" and row.stored != stored
         out += [Way("value", n, along) for n in (widths if rounded and inside else (1,))]
     return out
 

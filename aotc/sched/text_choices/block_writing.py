@@ -118,7 +118,7 @@ def way_cost(c: Contract, which: str, way: Way, target: Target) -> float:
         count * steps, way.width, -(-run // way.width), tuple(
             s if s is None else s * way.width for s in steps_between(c, which, way.along)),
         way.width if inner else row.staging.pitch[which == "b"], way.fetch == "copy",
-        DTYPES[row.a].size if way.fetch == "copy" else 4),
+        DTYPES[row.stored].size if way.fetch == "copy" else 4),
         target.lanes, target.tuning)
 
 

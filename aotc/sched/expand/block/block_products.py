@@ -98,7 +98,8 @@ def _tile(at: BlockSteps, sums: Sums) -> BlockTile:
     a, b = at.step_places(at.step)
     k = at.step if at.one_tap else simplify(at.step % at.k_steps)
     return BlockTile(at.c.row, at.c.micro.template, sums, a, b, at.bk, simplify(k * at.bk),
-                     None if at.whole("sum") else at.kc, at.swizzle, at.by_columns)
+                     None if at.whole("sum") else at.kc, at.swizzle, at.by_columns,
+                     at.row.a if at.c.rounds else "")
 
 
 def _joined(at: BlockSteps, sums: Sums, totals: Sums) -> Body:

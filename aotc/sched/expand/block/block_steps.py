@@ -190,7 +190,7 @@ class BlockSteps:
     @property
     def dtype(self) -> str:
         """Of operands in the block's memory."""
-        return self.row.a
+        return self.row.stored
 
     @property
     def pitches(self) -> tuple[int, int]:
