@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from contraction_cases import TOLERANCE
 from group_cases import group_cases, mlp, schedule
 from harness import INFO, ON_GPU, Case, build_cases, compile_program, every
 from row_cases import CASES
@@ -21,8 +22,6 @@ from aotc.sched import check_schedule, complete, decide, lower
 from aotc.target import TARGETS, get_target
 
 TARGET = get_target(f"cuda:{devices()[0][1]}" if ON_GPU else "cuda:sm_80")
-# f16 has 11 bits, bf16 8; a result is compared relative to the largest one of its tensor
-TOLERANCE = {"f16": 3e-3, "tf32": 3e-3, "bf16": 2.4e-2}
 ROWS = {u.name: u for u in TARGET.ukernels}
 TILES = [n for n, u in ROWS.items() if u.category in PRODUCTS]
 LONG = [n for n in TILES if ROWS[n].tile.nr > 32 and ROWS[n].a == "f32"]
@@ -42,7 +41,8 @@ def _compiler():
 
 def _pairs(row):
     """(Case on the row, Case on the plain nest), with the tolerance of the row's operands."""
-    least = TOLERANCE.get(getattr(row, "a", ""), 0)
+    dtype = getattr(row, "a", "f32")
+    least = TOLERANCE.get(dtype, 0) if dtype != "f32" else 0
     for p in CASES[row.category](row, TARGET):
         yield replace(p.fast, tol=max(p.fast.tol, least)), p.slow
 

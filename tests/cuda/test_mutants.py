@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from contraction_cases import MODES, deep_case
+from contraction_cases import MODES, TOLERANCE, deep_case
 from cuda_models import folds, mixture
 from cusim_build import needs_cxx
 from harness import INFO, Built, differences, merged
@@ -27,7 +27,6 @@ from aotc.tools.verify import compare
 
 F32 = np.float32
 TARGET = get_target("cuda:sm_80")
-TOLERANCE = {"f32": 2e-5, "f16": 3e-3, "bf16": 2.4e-2}
 ROWS = {r.name: r for r in TARGET.ukernels if r.category == "contraction"}
 FEW = [r for r in TARGET.ukernels if r.category == "dot" and r.tile.mr == 4]
 # one of each kind: by the type of operands, with teams and without, with steps and without

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from contraction_cases import TOLERANCE
 from harness import differences, every, scheduled
 from row_cases import CASES
 from te_programs import Maker, matmul, random_feeds
@@ -23,7 +24,6 @@ from aotc.target import get_target
 
 TARGET = get_target("cuda:sm_80")
 ROWS = [r for r in TARGET.ukernels if r.category in ("contraction", "dot")]
-TOLERANCE = {"f32": 2e-5, "f16": 3e-3, "bf16": 2.4e-2, "u8": 0}
 
 
 def planned(case, seed=1):

@@ -7,12 +7,10 @@ those rounds nothing of them.
 from collections.abc import Collection, Sequence
 
 from aotc.ir.category import Factors
-from aotc.ir.dtypes import BF16, TF32, Array, holds
-from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Unary, Where
-from aotc.ir.numbers.narrow import is_tf32, stored_half
-from aotc.ir.program import Compute, Program
+from aotc.ir.program import Program
 from aotc.sched.cost.row_cost import row_waste
 from aotc.sched.cost.wave_cost import tiles_seconds
+from aotc.sched.model.held_numbers import is_held
 from aotc.target.base import Target
 from aotc.target.kernel_rows import ProductRow
 
@@ -47,39 +45,4 @@ def exact_dtypes(program: Program, target: Target, f: Factors) -> tuple[str, ...
         is_held(program, e, d) for e in (f.a, f.b)))
 
 
-def is_held(program: Program, e: Expr, dtype: str) -> bool:
-    """True if every value of an expression surely is a number of ``dtype``, f16, bf16 or tf32."""
-    if e.dtype == dtype:
-        return True
-    if isinstance(e, Cast):
-        return e.x.dtype == dtype
-    if isinstance(e, Unary):
-        return dtype == BF16 and (stored_half(e) is not None or _is_upper_half(e))
-    if isinstance(e, Where) and is_tf32(e):
-        return dtype == TF32
-    if isinstance(e, Where):
-        return is_held(program, e.a, dtype) and is_held(program, e.b, dtype)
-    if isinstance(e, Const):
-        return bool(e.value == 0)
-    return isinstance(e, Load) and e.dtype == "f32" and _is_held_buffer(program, e.buffer, dtype)
-
-
-def _is_upper_half(e: Unary) -> bool:
-    """True for the float whose upper half are the bits of a u16, as a model's bf16 is read."""
-    shifted = e.x if e.op == "float" else None
-    return isinstance(shifted, Binary) and shifted.op == "shl" and shifted.b == Const(
-        16, "u32") and isinstance(shifted.a, Cast) and shifted.a.x.dtype == "u16"
-
-
-def _is_held_buffer(program: Program, buffer: str, dtype: str) -> bool:
-    known: dict[str, bool] = program.known(f"{dtype} values")
-    if buffer not in known:
-        array: Array | None = program.consts.get(buffer)
-        step = program.producer.get(buffer)
-        known[buffer] = holds(dtype, array) if array is not None else (
-            isinstance(step, Compute) and step.fold == "none" and len(step.outs) == 1
-            and is_held(program, step.body, dtype))
-    return known[buffer]
-
-
-__all__ = ["exact_dtypes", "is_held", "pick_row", "waste_of"]
+__all__ = ["exact_dtypes", "pick_row", "waste_of"]

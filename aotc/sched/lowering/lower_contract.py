@@ -12,11 +12,11 @@ from aotc.ir.simplify import are_equal, simplify, upper
 from aotc.ir.statements import Put, Range
 from aotc.ir.tile_statements import MicroKernel
 from aotc.sched.accelerator.kernels import sum_elements, tap_step, unit_rows
-from aotc.sched.cost.product_rows import is_held
 from aotc.sched.items.context import Context
 from aotc.sched.lowering.lower_nest import collapse
 from aotc.sched.lowering.partial_sums import part_of
 from aotc.sched.model.boxes import Box
+from aotc.sched.model.held_numbers import is_held
 from aotc.sched.model.stages import Stage, factors_for
 from aotc.sched.model.stored_rows import rows_in_place
 from aotc.sched.rows.panels import panel_base
