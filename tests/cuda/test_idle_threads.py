@@ -26,8 +26,6 @@ from benchmarks.quantised import FORMS, quantise
 
 TARGET = "cuda:sm_80"
 LARGE = large_cases()
-# products of bytes and of weights of few bits, for which the target has no row
-NARROW = ("ConvInteger", "MatMulInteger", "MatMulNBits", "QLinearConv", "QLinearMatMul")
 DEFAULT = ("ArgMax_1", "Col2Im", "Conv_depthwise_large", "Einsum_three", "Einsum_trace",
            "Hardmax_1", "LRN", "MatMul_int64", "MaxPool_wide", "ReduceProd_columns", "Softmax_1",
            "TopK_300")
@@ -50,7 +48,7 @@ def refused(plan):
 
 
 @pytest.mark.parametrize("name", [n if n in DEFAULT else pytest.param(
-    n, marks=pytest.mark.product) for n in LARGE if not n.startswith(NARROW)])
+    n, marks=pytest.mark.product) for n in LARGE])
 def test_operators_on_large_tensors(name):
     assert not refused(plan_of(LARGE[name].model()[0]))
 
