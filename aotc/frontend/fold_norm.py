@@ -40,11 +40,13 @@ def fold_batch_norm(graph: Graph) -> Graph:
 
 
 def _folds(before: Node, bn: Node, constants: Mapping[str, Array], uses: Mapping[str, int]) -> bool:
+    def known(name: str) -> bool:  # of types that are stored only there are the bits
+        return name in constants and constants[name].dtype.kind == "f"
     return (before.op in LINEAR and before.domain == bn.domain == ""
             and uses[bn.inputs[0]] == 1 and not bn.attr("training_mode", 0)
             and bn.attr("spatial", 1) == 1 and sum(bool(o) for o in bn.outputs) == 1
-            and all(i in constants for i in bn.inputs[1:5])
-            and all(not i or i in constants for i in before.inputs[1:]))
+            and all(map(known, bn.inputs[1:5]))
+            and all(not i or known(i) for i in before.inputs[1:]))
 
 
 def _merge(node: Node, bn: Node, constants: dict[str, Array]) -> Node | None:

@@ -109,7 +109,10 @@ def test_zoo_models_in_f16(zoo_model, name):
 @pytest.mark.zoo
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ("bert_tiny", "mobilenet_v2"))
-def test_quantised_zoo_models(zoo_model, tmp_path, name, form):
+def test_quantised_zoo_models(zoo_model, tmp_path, name, form, request):
+    if name == "mobilenet_v2" and form != "dynamic":
+        request.applymarker(pytest.mark.xfail(strict=True, reason="blocks of windows and maps "
+                            "together have 256 threads for 112 outputs"))
     path = zoo_model(name)
     graph, rng = onnx.load(path).graph, np.random.default_rng()
     held, feeds = {t.name for t in graph.initializer}, {}

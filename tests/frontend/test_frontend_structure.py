@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 from frontend_cases import compare, helper, model_of, one_node, program_of, rand, run
+from half_models import halved
 
+from aotc.ir.dtypes import from_bf16, to_bf16
 from aotc.ir.expr import Binary, Load, Where, walk
 from aotc.ir.program import Compute, Fold
 
@@ -153,6 +155,15 @@ def test_batch_normalization_folds_into_the_weights(op, group):
 def test_batch_normalization_stays_where_its_input_is_read_elsewhere():
     program = compare(_conv_norm(extra_use=True), {"x": rand(1, 4, 7, 7)}, ("onnxruntime",))
     assert {s.origin for s in program.steps} == {("the_conv",), ("the_norm",)}
+
+
+def test_batch_normalization_of_bf16_stays_and_is_right():
+    """Weights that are bits of another type are not multiplied as what holds them."""
+    model, x = _conv_norm(), rand(1, 4, 7, 7)
+    program, bits = program_of(halved(model, "bf16")), to_bf16(x)
+    (want,) = run(program_of(model), {"x": from_bf16(bits)})
+    (got,) = run(program, {"x": bits})
+    np.testing.assert_allclose(from_bf16(got), want, atol=0.05 * np.abs(want).max())
 
 
 @pytest.mark.parametrize("transposed", (0, 1))
