@@ -19,9 +19,9 @@ from aotc.target import TARGETS
 
 GPUS = [t for t in TARGETS.values() if t.emitter == "simt"]
 EARLY, USUAL = TARGETS["cuda:sm_80"], TARGETS["cuda:sm_90"]
-# of a thread in blocks of 512, the largest; and bytes that those may spill whose results lie apart
-# by quotients (outputs whose columns are an inner dimension)
-REGISTERS, SPILLED = 128, 128
+# of a thread in blocks of 512, the largest, and of any thread; and bytes that those may spill whose
+# results lie apart by quotients (outputs whose columns are an inner dimension), or that expand weights
+REGISTERS, SPILLED = (128, 255), 192
 FLAGS = "-O3 -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror -Xptxas -v"
 
 pytestmark = pytest.mark.skipif(not shutil.which("nvcc"),
@@ -43,7 +43,7 @@ def _no_spills(text, kernels):
                        text)
     assert len(found) >= kernels
     for *spilled, registers in found:
-        most = SPILLED if int(registers) == REGISTERS else 0
+        most = SPILLED if int(registers) in REGISTERS else 0
         assert max(map(int, spilled)) <= most, text[-4000:]
 
 

@@ -47,8 +47,12 @@ def refused(plan):
     return "\n".join(idle(plan, TARGET))
 
 
-@pytest.mark.parametrize("name", [n if n in DEFAULT else pytest.param(
-    n, marks=pytest.mark.product) for n in LARGE])
+# windows whose blocks have more threads than outputs
+IDLE = ("MaxPool_places",)
+
+
+@pytest.mark.parametrize("name", [n if n in DEFAULT else pytest.param(n, marks=(
+    pytest.mark.product, *[pytest.mark.xfail(strict=True)] * (n in IDLE))) for n in LARGE])
 def test_operators_on_large_tensors(name):
     assert not refused(plan_of(LARGE[name].model()[0]))
 

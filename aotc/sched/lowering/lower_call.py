@@ -10,6 +10,7 @@ from aotc.ir.library import LIBRARY, item
 from aotc.ir.program import LibCall, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import simplify
+from aotc.ir.stage_choice import UNSAID
 from aotc.ir.statements import TILE, Box, Put, Range
 from aotc.sched.lowering.threads import share_by_threads
 from aotc.sched.model.flops_and_bytes import group_bytes
@@ -69,7 +70,7 @@ def _by_threads(program: Program, schedule: Schedule, target: Target, group: Gro
     value = Load(added, (simplify(row * width + first + at),), program.dtype(added))
     put = Put(alias.present, simplify(row * room + call.numbers[1] + first + at), value)
     nest = Nest(target.rows("move")[0].name, (Range(at, Const(0), left),), (), "none", (), value,
-                (put,), "at", target.lanes)
+                (put,), "at", target.lanes, writing=UNSAID.with_said({"neighbours": 1}))
     work = WorkEstimate(bytes=group_bytes(program, schedule, (), (added,), (added,)))
     return share_by_threads(LoweredKernel(
         name, _about(program, call), simplify(call.numbers[0] * pieces), (), (), (nest,), (added,),
