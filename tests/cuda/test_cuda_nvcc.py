@@ -20,7 +20,7 @@ from aotc.target import TARGETS
 GPUS = [t for t in TARGETS.values() if t.emitter == "simt"]
 EARLY, USUAL = TARGETS["cuda:sm_80"], TARGETS["cuda:sm_90"]
 # of a thread in blocks of 512, the largest, and of any thread; and bytes that those may spill whose
-# results lie apart by quotients (outputs whose columns are an inner dimension), or that expand weights
+# results lie apart by quotients (outputs whose columns are an inner dimension), or expand weights
 REGISTERS, SPILLED = (128, 255), 192
 FLAGS = "-O3 -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror -Xptxas -v"
 
