@@ -100,7 +100,9 @@ def test_small_models(name):
 
 @pytest.mark.zoo
 @pytest.mark.parametrize("name", (*SMALL, *OTHERS))
-def test_zoo_models(zoo_model, name):
+def test_zoo_models(zoo_model, name, request):
+    if name == "vgg16":
+        request.applymarker(pytest.mark.xfail(strict=True, reason="as MaxPool_places"))
     assert not refused(plan_of(zoo_model(name)))
 
 
