@@ -10,8 +10,9 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.accelerator.kernels import choose_copies
 from aotc.sched.accelerator.places import places
 from aotc.sched.check.check_schedule import check_kernels, check_schedule, layout_faults
+from aotc.sched.choose.block_threads import choose_threads
 from aotc.sched.choose.loops import choose_loops
-from aotc.sched.choose.tile import choose_threads, choose_tiles
+from aotc.sched.choose.tile import choose_tiles
 from aotc.sched.decide import decide, decide_regions
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import group_stages
@@ -57,7 +58,7 @@ def _kernels_completed(program: Program, schedule: Schedule, target: Target,
             choose_tiles(program, target, (c,), found)[0] if not (g.rows or g.tile) else
             replace(c, parallel=c.parallel or tuple(c.tile))
             for g, c in zip(schedule.groups, groups))
-    groups = choose_threads(target, groups)
+    groups = choose_threads(program, target, groups)
     groups = choose_copies(program, target, groups, layouts)
     schedule = replace(schedule, target=target.name, groups=groups, layouts=layouts,
                        regions=_completed(program, schedule, target))

@@ -27,8 +27,8 @@ from benchmarks.quantised import FORMS, quantise
 TARGET = "cuda:sm_80"
 LARGE = large_cases()
 DEFAULT = ("ArgMax_1", "Col2Im", "Conv_depthwise_large", "Einsum_three", "Einsum_trace",
-           "Hardmax_1", "LRN", "MatMul_int64", "MaxPool_wide", "ReduceProd_columns", "Softmax_1",
-           "TopK_300")
+           "Hardmax_1", "LRN", "MatMul_int64", "MaxPool_places", "MaxPool_wide",
+           "ReduceProd_columns", "Softmax_1", "TopK_300")
 SIZES = Sizes(vocabulary=4000, width=512, layers=1, heads=8, shared=2, inner=1024)
 TOKEN = {"batch": 1, "seq": 1, "past": 511}
 CALLS = {"token": TOKEN, "prompt": {"batch": 1, "seq": 128, "past": 0}, "free": {}}
@@ -47,12 +47,8 @@ def refused(plan):
     return "\n".join(idle(plan, TARGET))
 
 
-# windows whose blocks have more threads than outputs
-IDLE = ("MaxPool_places",)
-
-
-@pytest.mark.parametrize("name", [n if n in DEFAULT else pytest.param(n, marks=(
-    pytest.mark.product, *[pytest.mark.xfail(strict=True)] * (n in IDLE))) for n in LARGE])
+@pytest.mark.parametrize("name", [n if n in DEFAULT else pytest.param(
+    n, marks=pytest.mark.product) for n in LARGE])
 def test_operators_on_large_tensors(name):
     assert not refused(plan_of(LARGE[name].model()[0]))
 
@@ -100,9 +96,7 @@ def test_small_models(name):
 
 @pytest.mark.zoo
 @pytest.mark.parametrize("name", (*SMALL, *OTHERS))
-def test_zoo_models(zoo_model, name, request):
-    if name == "vgg16":
-        request.applymarker(pytest.mark.xfail(strict=True, reason="as MaxPool_places"))
+def test_zoo_models(zoo_model, name):
     assert not refused(plan_of(zoo_model(name)))
 
 
@@ -115,10 +109,7 @@ def test_zoo_models_in_f16(zoo_model, name):
 @pytest.mark.zoo
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ("bert_tiny", "mobilenet_v2"))
-def test_quantised_zoo_models(zoo_model, tmp_path, name, form, request):
-    if name == "mobilenet_v2" and form != "dynamic":
-        request.applymarker(pytest.mark.xfail(strict=True, reason="blocks of windows and maps "
-                            "together have 256 threads for 112 outputs"))
+def test_quantised_zoo_models(zoo_model, tmp_path, name, form):
     path = zoo_model(name)
     graph, rng = onnx.load(path).graph, np.random.default_rng()
     held, feeds = {t.name for t in graph.initializer}, {}

@@ -137,8 +137,6 @@ def test_rows_in_shared_memory_and_products(tmp_path):
 
 
 @pytest.mark.product
-@pytest.mark.xfail(strict=True, reason="long rows that threads of one block fold into few have "
-                   "barriers that nothing needs")
 def test_folds(tmp_path):
     feeds = {n: np.random.default_rng().standard_normal(shape).astype(F32)
              for n, shape in (("x", (3, 5000)), ("r", (75, 331)))}

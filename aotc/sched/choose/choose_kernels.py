@@ -1,7 +1,6 @@
 """Step ``kernels`` of ``decide``: groups as kernels: layouts and rows, then tiles, then copies."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
@@ -33,9 +32,7 @@ def _chosen(program: Program, target: Target, groups: Sequence[Group],
             given: Mapping[str, Layout]) -> Schedule:
     """The Schedule of groups as they are; one that comes with its work items keeps them."""
     groups, layouts = choose_loops(program, target, groups, given)
-    tiled = choose_tiles(program, target, groups, layouts)
-    groups = tuple(replace(t, tile=g.tile, parallel=g.parallel) if g.parallel else t
-                   for g, t in zip(groups, tiled))
+    groups = choose_tiles(program, target, groups, layouts)
     stored = {b: x.to_json() for b, x in layouts.items()}
     return Schedule(target.name, choose_copies(program, target, groups, stored), stored)
 

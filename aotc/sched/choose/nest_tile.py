@@ -1,28 +1,16 @@
-"""Of step ``kernels`` of ``decide``: the box of a work item of one nest of loops, and the threads
-that share it."""
+"""Of step ``kernels`` of ``decide``: the box of a work item of one nest of loops."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from math import prod
 
 from aotc.ir.access import offset_of, stride
 from aotc.ir.expr import Axis, Const
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
-from aotc.sched.model.lane_nests import picks_element
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage
 from aotc.sched.rows.row_blocks import even_tile
 from aotc.target.base import Target
-
-
-def cut_nest(program: Program, target: Target, g: Group, anchor: Stage,
-             layouts: Mapping[str, Layout]) -> tuple[Group, dict[str, int]]:
-    """(the group with the threads of a work item, what that computes of each axis that is cut), of
-    a group whose one stage is a nest.  layouts: of stored buffers."""
-    tile = _tile(program, target, g, anchor, layouts)
-    return _with_threads(target, g, anchor, tile), tile
 
 
 def _across_lanes(program: Program, target: Target, g: Group, anchor: Stage,
@@ -37,9 +25,12 @@ def _across_lanes(program: Program, target: Target, g: Group, anchor: Stage,
     return not (isinstance(step, Const) and step.value <= target.tuning.near_elements)
 
 
-def _tile(program: Program, target: Target, g: Group, anchor: Stage,
-          layouts: Mapping[str, Layout]) -> dict[str, int]:
-    """Cut outer axes until a work item has about ``item_points`` points, but outputs for its
+def cut_nest(program: Program, target: Target, g: Group, anchor: Stage,
+             layouts: Mapping[str, Layout]) -> dict[str, int]:
+    """What a work item of a group whose one stage is a nest computes of each axis that is cut.
+    layouts: of stored buffers.
+
+    Cut outer axes until a work item has about ``item_points`` points, but outputs for its
     threads.  The axis whose neighbours a window computes together is cut into whole blocks.
     Of a transposition one vector of lanes at a time, so that the few lines its elements go to stay
     in the cache until they are full."""
@@ -101,25 +92,6 @@ def _reads_along_fold(program: Program, s: Stage, layouts: Mapping[str, Layout])
 def _fold_together(g: Group, anchor: Stage) -> bool:
     """True if threads fold an output of a nest together."""
     return any(a.name == g.choice(anchor.name).lanes for a in anchor.raxes)
-
-
-def _with_threads(target: Target, g: Group, anchor: Stage, tile: Mapping[str, int]) -> Group:
-    """The group with no more warps than have enough to do in a work item of one nest: threads that
-    fold an output together have some terms each, and where each would have very many and
-    some workers no work item, there are as many threads as a work item may have."""
-    machine = target.machine
-    most = machine.threads
-    if not most or g.threads:
-        return g
-    outputs = prod(tile.get(a.name, estimate(a.extent)) for a in anchor.axes)
-    together = g.choices[anchor.name].row != "loops" and (
-        isinstance(anchor.fold, str) or picks_element(anchor.fold, anchor.raxes))
-    terms = estimate_volume(r.extent for r in anchor.raxes) if together else 1
-    whole = estimate_volume(a.extent for a in anchor.axes)
-    if outputs * terms > most * target.tuning.lane_alone and whole < outputs * machine.workers:
-        most = machine.threads_max
-    threads = max(1, outputs * max(1, terms // target.tuning.thread_terms))
-    return replace(g, threads=min(most, -(-threads // target.lanes) * target.lanes))
 
 
 __all__ = ["cut_nest"]

@@ -19,6 +19,7 @@ from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.accelerator.kernels import copied_tile
+from aotc.sched.choose.block_threads import choose_threads
 from aotc.sched.choose.nest_tile import cut_nest
 from aotc.sched.choose.order import order_items
 from aotc.sched.choose.slices import balance_panels, leaves_cache, slice_candidates
@@ -40,23 +41,14 @@ TRIED = ((1, 1), (1, 2), (2, 1), (1, 4), (4, 1))  # of the first tile's rows, an
 def choose_tiles(program: Program, target: Target, groups: Sequence[Group],
                  layouts: Mapping[str, Layout] | None = None) -> tuple[Group, ...]:
     """Groups with ``tile``, ``parallel`` and ``threads`` filled.  layouts: of stored buffers."""
-    return choose_threads(target, tuple(_tiled(program, target, g, layouts or {})
-                                        for g in groups))
-
-
-def choose_threads(target: Target, groups: Sequence[Group]) -> tuple[Group, ...]:
-    """Groups with ``threads`` filled where it is 0 and work items are blocks of threads: what their
-    micro-kernels need, else as many as the machine says."""
-    known = {u.name: u.threads for u in target.ukernels}
-    return tuple(g if g.threads else replace(g, threads=max(
-        (known.get(u, 0) for u in g.rows.values()), default=0) or target.machine.threads)
-        for g in groups)
+    return choose_threads(program, target, tuple(_tiled(program, target, g, layouts or {})
+                                                 for g in groups))
 
 
 def _tiled(program: Program, target: Target, g: Group, layouts: Mapping[str, Layout]) -> Group:
     stages = group_stages(program, g)
-    if not stages:
-        return g  # a library call: its items are its own
+    if not stages or g.parallel:
+        return g  # a library call, whose items are its own; or work items that are settled
     anchor = next(s for s in stages if g.anchor in s.computes)
     split: Mapping[str, Mapping[str, int]] = {}
     if has_transform(program, g):
@@ -69,12 +61,11 @@ def _tiled(program: Program, target: Target, g: Group, layouts: Mapping[str, Lay
         if not split:
             tile = _shared_columns(program, target, g, anchor, tile, layouts)
     else:
-        g, tile = cut_nest(program, target, g, anchor, layouts)
+        tile = cut_nest(program, target, g, anchor, layouts)
     if target.machine.on_copies and len(stages) == 1:
         tile, split = copied_tile(program, target, g, anchor) or (tile, split)
     tile = {a.name: tile[a.name] for a in anchor.axes if a.name in tile}
-    if g.splits or g.parallel:  # work items that are settled already keep their own
-        split = g.splits
+    split = g.splits or split
     g = replace(g.with_splits(split), tile=tile, parallel=tuple(tile))
     return g if split else order_items(program, target.machine, g)
 

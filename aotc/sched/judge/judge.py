@@ -17,13 +17,13 @@ from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import REGISTER, Group, Schedule
 from aotc.passes.winograd import stages_of_forms
 from aotc.sched.accelerator.kernels import add_in_place, fitted_tile
+from aotc.sched.choose.block_threads import choose_threads
 from aotc.sched.choose.connect import connect
 from aotc.sched.choose.gensor import Budget, Construction, TileSpace, construct, grow_tile
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.runs import NamedRun, Run, best_run, with_run
 from aotc.sched.choose.slices import streamed_fold
 from aotc.sched.choose.stores_across_lanes import lanes_across
-from aotc.sched.choose.tile import choose_threads
 from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.decided import decided_cost, usual_product
@@ -414,7 +414,7 @@ class Judge:
         tile = dict(verdict.tile)
         connect = {b: lv if lv == REGISTER else verdict.level
                    for b, lv in group.connect.items()}
-        group, = choose_threads(self.target, (with_run(self.program, replace(
+        group, = choose_threads(self.program, self.target, (with_run(self.program, replace(
             group, connect=connect, tile=tile, parallel=tuple(tile)), verdict.run),))
         schedule = Schedule(self.target.name, (group,),
                             {b: x.to_json() for b, x in layouts.items()})
