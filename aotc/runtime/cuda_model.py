@@ -66,6 +66,11 @@ class DeviceMemory:
 Tensors = tuple[Sequence[DeviceMemory | None], Sequence[DeviceMemory]]
 
 
+def _destroy(library: Library, context: Any, pid: int) -> None:
+    if os.getpid() == pid:
+        library.function("destroy")(context)
+
+
 def _free(library: Library, pointer: Any, pid: int) -> None:
     # memory of a device belongs to the process that asked for it
     if os.getpid() == pid:
@@ -88,6 +93,8 @@ class CudaModel(Model):
             self._ffi.cdef("void aotc_cusim_set_order(const char *);")
         self._context = self._ffi.new(f"{self.name}_context *")
         self._weights = self._upload_weights(folder)
+        if manifest.get("profile"):  # whose contexts have events
+            weakref.finalize(self, _destroy, library, self._context, os.getpid())
         self._device_arena: DeviceMemory | None = None
         self._tensors: Tensors | None = None  # of the last run
 
@@ -158,6 +165,7 @@ class CudaModel(Model):
         if self.simulated or arena is None or arena.nbytes < need:
             self._device_arena = None  # freed before the new one is asked for
             arena = DeviceMemory(self._library, need)
+            function("destroy")(self._context)
             self._checked(function("init")(self._context, self._weights.pointer,
                                            arena.pointer, arena.nbytes, null))
             self._device_arena = arena

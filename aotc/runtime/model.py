@@ -202,6 +202,9 @@ class Model:
         count = self._ffi.new("int *")
         with self._lock:
             costs = self._library.function("profile")(self._context, count)
+            why = "" if costs else self._library.detail(self._context)
+            if why:  # what is counted on a device may have failed there
+                raise AotcError(f"{self.name}: its kernels could not be timed: {why}")
             rows = [k for k in self.manifest["kernels"] if k["target"] == self.variant]
             out = [KernelCost(k["c"], tuple(k["rows"]), tuple(k["onnx"]), costs[i].calls,
                               costs[i].nanoseconds * 1e-9, costs[i].flops, costs[i].bytes,

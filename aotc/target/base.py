@@ -10,6 +10,7 @@ from aotc.target.tuning import Tuning
 Words = tuple[str, ...]  # of a command line, or flags
 
 
+TIMED = ("clock", "events", "")  # see ``Target.timed``
 SCOPES = ("thread", "core", "cluster", "device", "host")  # who shares a memory, ever more
 KINDS = ("cache", "managed")  # hardware fills it, or the program
 
@@ -236,7 +237,9 @@ class Target:
     may take any run of lanes: a window over lanes stays in vectors at the padding.  ``halves``:
     instructions convert f16, so that products can read it.  ``aligned``: callers give tensors that
     begin at a multiple of 16 bytes.  ``vectors``: facts of its vectors.  ``library``: kernels of
-    ``ir/library.py`` that there is a source of for it."""
+    ``ir/library.py`` that there is a source of for it.  ``timed``: how a machine that runs its
+    kernels tells what each takes: by the "clock" of the thread that calls it, or by "events" on the
+    stream of a device; "" where none does."""
 
     name: str
     description: str
@@ -258,8 +261,11 @@ class Target:
     vectors: VectorFacts = VectorFacts()
     makers: Words = ()
     library: Words = HOSTED
+    timed: str = TIMED[0]
 
     def __post_init__(self) -> None:
+        if self.timed not in TIMED:
+            raise ValueError(f"target {self.name}: timed {self.timed!r}; one of {TIMED}")
         names = [u.name for u in self.ukernels]
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:

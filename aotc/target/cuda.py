@@ -125,7 +125,7 @@ def _target(capability: int, about: str, machine: Machine) -> Target:
     code = f"arch=compute_{capability},code=sm_{capability}"
     return Target(f"cuda:sm_{capability}", f"CUDA, {about}", _LANES, ("-gencode", code), "cuda",
                   machine, _ROWS, arch=f"sm_{capability}", cross=_CROSS, emitter="simt",
-                  halves=True, aligned=True, library=_LIBRARY)
+                  halves=True, aligned=True, library=_LIBRARY, timed="events")
 
 
 SM_80 = _target(80, "compute capability 8.0 (A100)", GPUS["a100"].machine)
@@ -150,4 +150,4 @@ def _least(machine: Machine) -> Machine:
 CUDA = Target("cuda", "CUDA, any GPU from compute capability 8.0 on", _LANES,
               ("-gencode", "arch=compute_80,code=[sm_80,compute_80]"), "cuda",
               _least(GPUS["a100"].machine), _ROWS, arch="sm_80", cross=_CROSS, emitter="simt",
-              halves=True, aligned=True, library=_LIBRARY)
+              halves=True, aligned=True, library=_LIBRARY, timed="events")

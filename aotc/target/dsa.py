@@ -74,7 +74,8 @@ def _target(name: str, description: str, of: Device) -> Target:
     rows = (unit_product(MATRIX, of.lanes, *of.tile, of.matrix_rate, machine.scratch),
             *nests("vector", ("f32", "f16")))
     return Target(name, description, of.lanes, (), "c", machine, rows, emitter="dsa",
-                  vectors=VectorFacts(prefetches=False, tiles=False, runs=True), halves=True)
+                  vectors=VectorFacts(prefetches=False, tiles=False, runs=True), halves=True,
+                  timed="")
 
 
 STCP920 = _target("dsa:stcp920", "scratchpad accelerator of 4 clusters x 8 cores, simulated",

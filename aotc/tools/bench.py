@@ -150,10 +150,12 @@ def folder_inputs(model: Model) -> Feeds:
 
 @dataclass(frozen=True)
 class Peak:
-    """What one core reaches: multiply-adds in registers (flops/s), reads from memory (bytes/s)."""
+    """What one core, or a whole GPU (``of``) reaches: multiply-adds in registers (flops/s), reads
+    from memory (bytes/s)."""
 
     flops: float
     read: float
+    of: str = "one core"
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,12 @@ def profile(path: str | Path, threads: int = 1, target: str = "native", dims: Di
 
 def measure_peak(target: Target, folder: str | Path) -> Peak:
     """The Peak of this machine with the instructions of ``target``, from a small C program that is
-    compiled into ``folder``.  ToolchainError if the compiler fails."""
+    compiled into ``folder``; of a device that of its Machine.  ToolchainError if the compiler
+    fails."""
+    if target.timed == "events":
+        machine = target.machine
+        return Peak(machine.flops * machine.workers, machine.memory.bandwidth,
+                    f"{target.name} by its data sheet")
     read, flops, _ = peak_functions(target, folder)
     return Peak(flops(), read(MEMORY_BYTES))
 
@@ -214,7 +221,7 @@ def profile_lines(p: Profile) -> list[str]:
     the machine's peak (of all threads), GB/s, micro-kernel rows and ONNX nodes; longest first."""
     whole = sum(c.seconds for c in p.costs) or 1e-9
     lines = [f"median of {p.calls} calls, {whole * 1e3:.3f} ms in {len(p.costs)} kernels; "
-             f"{p.threads} thread(s); one core: {p.peak.flops * 1e-9:.0f} GFLOP/s, "
+             f"{p.threads} thread(s); {p.peak.of}: {p.peak.flops * 1e-9:.0f} GFLOP/s, "
              f"{p.peak.read * 1e-9:.0f} GB/s from memory",
              f"{'ms':>9} {'share':>6} {'GFLOP/s':>8} {'peak':>5} {'GB/s':>6}  kernel"]
     for c in sorted(p.costs, key=lambda c: -c.seconds):

@@ -60,7 +60,7 @@ def _write(program, target, folder, schedule=None, **fields):
 def test_small_models_build_without_warning_or_spill(target, tmp_path):
     cases = [Case(p.name, p) for p in (dense(), rows(), pool())]
     program, schedule = merged(cases, target)
-    kernels = _write(program, target, tmp_path / "small", schedule)
+    kernels = _write(program, target, tmp_path / "small", schedule, profile=target is EARLY)
     _no_spills(_make(tmp_path / "small", "libcases.a"), kernels)
 
 

@@ -16,8 +16,8 @@ from aotc.pipeline import run_pipeline
 from aotc.runtime.model import KernelCost
 from aotc.sched import decide, lower
 from aotc.sched.report.explain import explain
-from aotc.target import TARGETS
-from aotc.tools.bench import Peak, Profile, profile, profile_lines
+from aotc.target import TARGETS, get_target
+from aotc.tools.bench import Peak, Profile, measure_peak, profile, profile_lines
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +139,10 @@ def test_every_group_is_explained(model, target):
     schedules = [work.schedule, *(b for bodies in work.schedule.regions.values() for b in bodies)]
     assert all(r in text for s in schedules for g in s.groups for r in g.rows.values())
     assert all(n in text for k in work.plan.kernels for n in k.origin)
+
+
+def test_of_a_gpu_its_data_sheet_stands_beside_the_times(tmp_path):
+    peak = measure_peak(get_target("cuda:sm_80"), tmp_path)
+    assert peak.flops == pytest.approx(19.5e12, rel=0.05) and 1e12 < peak.read < 2.1e12
+    cost = KernelCost("k000", ("row",), ("n",), 1, 1e-3, 1e9, 1e6)
+    assert "cuda:sm_80 by its data sheet: 19" in profile_lines(Profile((cost,), 1, 1, peak))[0]

@@ -9,9 +9,10 @@ class Kit:
     is the bundle's prefix.  copied: runtime source -> file; copies start with the bundle's prefix.
     headers: patterns of the runtime's headers.  host: the file that checks, lays out and calls.
     compiler: of the kernels.  reserved: bytes at the start of the arena that are no slot.
-    longest_string: bytes of the longest string literal.  profile: it can count costs.
-    test: what the test program is told about the bundle (a macro).  small: the compiler's flags for
-    kernels where size counts; they follow and override the level of the other files.
+    longest_string: bytes of the longest string literal.  costs_in_arena: what a profile counts lies
+    there; else in the context.  test: what the test program is told about the bundle (a macro).
+    small: the compiler's flags for kernels where size counts; they follow and override the level of
+    the other files.
     most_elements: of a tensor, where kernels count them in 32 bits (0: as many as there are).
     device: copied sources are told about the machine, which may refuse accesses."""
 
@@ -24,7 +25,7 @@ class Kit:
     test: str = ""
     reserved: int = 0
     longest_string: int = 4000
-    profile: bool = True
+    costs_in_arena: bool = True
     small: tuple[str, ...] = ("-Os",)
     most_elements: int = 0
     device: bool = False

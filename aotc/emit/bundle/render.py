@@ -34,7 +34,7 @@ from aotc.emit.dsa.device_text import device_lines
 from aotc.emit.text.c_names import c_comment, c_string, prefix
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.wrapped import wrap_lines
-from aotc.errors import AotcError, UnsupportedError
+from aotc.errors import AotcError
 from aotc.installed import TEMPLATES, runtime_c
 from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, WEIGHTS, Bundle, Sample, emulators
 from aotc.ir.dtypes import BF16, DTYPES, Array, dtype_of
@@ -75,9 +75,6 @@ def render_plans(plans: Plans, info: Mapping[str, Any], samples: Sequence[Sample
     name = prefix(plans.main.plan.name)
     parts = variants(name, plans, kernel_files)
     seen = plans.seen(parts[0].plans[-1])
-    if profile and not KITS[parts[0].target.emitter].profile:
-        raise UnsupportedError(f"profile: bundles for {seen.target} count nothing; compile without "
-                               "it and use a GPU profiler (kernels have the names of the Plan's)")
     weights_hash = _weights_hash(parts, info)
     m = _context(seen, parts, info, name, weights_hash, weights, profile)
     files: dict[str, bytes | bytearray] = {
@@ -156,7 +153,7 @@ def _context(seen: Plan, parts: Sequence[TargetVariant], info: Mapping[str, Any]
             "slot_count": max(1, *(len(p.slots) for p in plans)),
             "counts_workers": any(map(counts_workers, plans)),
             "slab_bytes": _slab_bytes(plans), **round_fields(plans),
-            "arena_max": _arena_max(plans, kit, cost_rows if profile else 0),
+            "arena_max": _arena_max(plans, kit, cost_rows if profile and kit.costs_in_arena else 0),
             "magnitudes": checked_sizes(_sizes((*plans, seen), kit.most_elements)),
             "size_limit": f"{kit.most_elements or MOST_BYTES}.0",
             "size_refusal": "dimensions: a tensor would be larger than memory can be"

@@ -20,6 +20,7 @@ enum cudaError_t {
     cudaErrorMemoryAllocation = 2,
     cudaErrorInvalidConfiguration = 9,
     cudaErrorNoDevice = 100,
+    cudaErrorInvalidResourceHandle = 400,
     cudaErrorIllegalAddress = 700,
     cudaErrorMisalignedAddress = 716,
     cudaErrorLaunchFailure = 719
@@ -113,6 +114,18 @@ inline cudaError_t cudaGetDevice(int *device)
     *device = 0;
     return cudaSuccess;
 }
+
+/* Events tell the time that this thread of the CPU has run for when they are recorded, which has
+ * nothing to do with what a GPU takes.  The functions want events from cudaEventCreate, and for a
+ * time those that were recorded: else it is cudaErrorInvalidResourceHandle. */
+cudaError_t cudaEventCreate(cudaEvent_t *event);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end);
+
+/* The same time in kernels, one cycle a nanosecond. */
+long long clock64();
 
 /* The order in which blocks and threads take their turns from now on: "forward", "reverse" or
  * "random" with a seed, "random:7"; null or anything else is forward. */
