@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from math import prod
 
 from aotc.ir.category import Dtypes
-from aotc.ir.dtypes import DTYPES
+from aotc.ir.dtypes import DTYPES, is_int
 from aotc.ir.expr import Axis, Binary, Expr, Load, Var, show
 from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.statements import Barrier, Body, Box, Range, Stmt, text_of
+from aotc.ir.tile_statements import dot_step
 
 Constants = tuple[tuple[Axis, int], ...]
 ACCESS = 16  # bytes that one access of a thread reads or stores, at most
@@ -361,6 +362,18 @@ class FewRowSums(Stmt):
     rows: Expr | None = None
     columns: Expr | None = None
     grouping: Grouping | None = None
+
+    @property
+    def step(self) -> int:
+        """Neighbours of the sum that lie side by side in B: integers that one instruction
+        multiplies."""
+        return dot_step(self.dtypes.a) if is_int(self.dtypes.sums) else 1
+
+    @property
+    def accesses(self) -> tuple[tuple[str, int], ...]:
+        """(buffer, elements) of what a thread reads at once of A, and of B: at most 16 bytes."""
+        of_a = 4 * self.step if self.wide else 1
+        return (self.a.buffer, of_a), (self.b.buffer, ACCESS)
 
     def lines(self) -> list[str]:
         marks = [f"{what} of {show(n)}" for what, n in (("rows", self.rows),

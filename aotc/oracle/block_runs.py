@@ -32,7 +32,6 @@ from aotc.ir.expr import Const, Expr
 from aotc.ir.numbers.group_bytes import weights_at
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Barrier, Box, For, Range, Store, walk_body
-from aotc.ir.tile_statements import dot_step
 from aotc.oracle.tile_runs import TileRuns
 
 
@@ -209,7 +208,7 @@ class BlockRuns(TileRuns):
             g = s.grouping
             return weights_at(g, k, lambda row: self.memory.read(
                 s.b.buffer, first + (k // g.size * g.rows + row) * s.nr + j, None))
-        step = dot_step(s.dtypes.a)
+        step = s.step
         live = None if s.columns is None else np.broadcast_to(
             j < int(self.now(s.columns)), (len(k), len(j)))
         at = first + k // step * by + j * step + k % step

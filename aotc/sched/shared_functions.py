@@ -72,7 +72,7 @@ def kernel_key(plan: Plan, kernel: Kernel) -> object:
     places = tuple((s.dtype, s.offset, s.elements if kernel.threads else 0, _inner(kernel, s.name))
                    for s in scratch.values())
     dealt = (kernel.clusters, kernel.tiles) if kernel.clusters else ()
-    block = (kernel.threads, kernel.lowered.staged)
+    block = kernel.lowered.block and replace(kernel.lowered.block, barriers=())
     return (with_buffers(kernel.body, names), kinds, places, kernel.kept, dealt, block,
             _rules(kernel, kernel))
 

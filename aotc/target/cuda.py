@@ -23,7 +23,7 @@ _LIBRARY = ("kept", "scatter", "suppress", "topk")
 # of a warp with a tile of so many rows and columns: registers of a thread, which so many blocks
 # leave; products of halves in the time of one in f32, estimated: an H100 did 4 of a loop with 12.6
 # instructions for each of a tensor core, of which these have 12, 9, 5.4, 5, 4.5 and 3.4
-_WARPS = {(16, 16): (128, 4.0), (16, 32): (160, 5.5), (32, 32): (160, 9.0), (32, 64): (168, 10.0),
+_WARPS = {(16, 16): (128, 4.0), (16, 32): (160, 5.5), (32, 32): (160, 9.0), (32, 64): (200, 10.0),
           (64, 32): (128, 11.0), (64, 64): (255, 14.0)}
 _CROSS = Cross(("nvcc",), (), (), ("nvidia-cuda-toolkit",))
 
@@ -90,9 +90,8 @@ def _tensor_core_tf32(mr: int, nr: int, bk: int, warp: tuple[int, int],
     8 words further apart than there are, rows 4, so that what a warp reads at once lies in
     different banks."""
     row = _tensor_core(mr, nr, bk, warp, TF32)
-    assert row.shared is not None and row.rate is not None
-    staging = Staging(usual=_STAGES, least=2, most=6, ways=("copy", "value"),
-                      pitch=(bk + 4, nr + 8))
+    assert row.shared is not None and row.staging is not None and row.rate is not None
+    staging = replace(row.staging, pitch=(bk + 4, nr + 8), swizzled=False)
     return replace(row, template="contraction_tf32.cu.j2", rate=row.rate / 2,
                    shared=replace(row.shared, staging=staging, registers=registers))
 

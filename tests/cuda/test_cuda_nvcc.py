@@ -19,9 +19,11 @@ from aotc.target import TARGETS
 
 GPUS = [t for t in TARGETS.values() if t.emitter == "simt"]
 EARLY, USUAL = TARGETS["cuda:sm_80"], TARGETS["cuda:sm_90"]
-# of a thread in blocks of 512, the largest, and of any thread; and bytes that those may spill whose
-# results lie apart by quotients (outputs whose columns are an inner dimension), or expand weights
-REGISTERS, SPILLED = (128, 255), 192
+# of a thread in blocks of 512, the largest; and bytes that those may spill whose results lie apart
+# by quotients (outputs whose columns are an inner dimension)
+REGISTERS, SPILLED = 128, 128
+# and those of all registers: 8 rows of 4 sums beside 16 codes, their zero points and scales
+FULL, FULL_SPILLED = {"dot_grouped_8x32__simt"}, 52
 FLAGS = "-O3 -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror -Xptxas -v"
 
 pytestmark = pytest.mark.skipif(not shutil.which("nvcc"),
@@ -38,12 +40,12 @@ def _make(folder, *goals):
     return text
 
 
-def _no_spills(text, kernels):
+def _no_spills(text, kernels, row=""):
     found = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads\n.*Used (\d+) registers",
                        text)
-    assert len(found) >= kernels
+    assert len(found) >= kernels, text[-4000:]
     for *spilled, registers in found:
-        most = SPILLED if int(registers) in REGISTERS else 0
+        most = {REGISTERS: SPILLED, 255: FULL_SPILLED * (row in FULL)}.get(int(registers), 0)
         assert max(map(int, spilled)) <= most, text[-4000:]
 
 
@@ -70,7 +72,7 @@ def test_small_models_build_without_warning_or_spill(target, tmp_path):
 def test_every_row_builds_without_warning_or_spill(target, row, tmp_path):
     program, schedule = merged([p.fast for p in CASES[row.category](row, target)], target)
     kernels = _write(program, target, tmp_path / "row", schedule)
-    _no_spills(_make(tmp_path / "row", "static"), kernels)
+    _no_spills(_make(tmp_path / "row", "static"), kernels, row.name)
 
 
 @pytest.mark.product

@@ -32,7 +32,7 @@ INSTRUCTIONS = {
     ("contraction_f32_32x64x16__simt", "f32"): 1.4, ("contraction_f32_32x32__simt", "f32"): 1.47,
     ("contraction_f32_32x32x16__simt", "f32"): 1.75, ("contraction_f32_1x32__simt", "f32"): 3.5,
     ("contraction_tf32_16x128__mma", "f32"): 17.2, ("contraction_tf32_32x64__mma", "f32"): 15.6,
-    ("contraction_tf32_64x64__mma", "f32"): 10.1, ("contraction_tf32_128x64__mma", "f32"): 7.3,
+    ("contraction_tf32_64x64__mma", "f32"): 10.1, ("contraction_tf32_128x64__mma", "f32"): 7.5,
     ("contraction_f16_16x128__mma", "f16"): 10.3, ("contraction_f16_32x32__mma", "f16"): 12.6,
     ("contraction_f16_32x64__mma", "f16"): 8.5,
     **{(f"contraction_{t}_{tile}__mma", "f32"): limit for t in ("f16", "bf16")

@@ -4,7 +4,7 @@ several of their elements at once."""
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from aotc.ir.block_statements import Fetch, Hold, Neighbours, access_bytes
+from aotc.ir.block_statements import Fetch, FewRowSums, Hold, Neighbours, access_bytes
 from aotc.ir.plan import Plan
 from aotc.ir.statements import Stmt, walk_body
 
@@ -44,6 +44,8 @@ def _accesses(s: Stmt) -> Iterator[tuple[str, int]]:
     elif isinstance(s, Fetch) or isinstance(s, Hold) and s.source is not None:
         assert s.source is not None, s
         yield s.source.buffer, s.width
+    elif isinstance(s, FewRowSums):
+        yield from s.accesses
 
 
 __all__ = ["AlignedTensor", "aligned_tensors"]

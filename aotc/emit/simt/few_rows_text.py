@@ -5,27 +5,28 @@ from typing import Any
 
 from aotc.emit.text.cexpr import c_index
 from aotc.ir.block_statements import FewRowSums
-from aotc.ir.dtypes import DTYPES, HALF
+from aotc.ir.dtypes import BF16, DTYPES, HALF
 from aotc.ir.expr import Const
 from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.simplify import simplify
-from aotc.ir.tile_statements import dot_step
 from aotc.target.kernel_rows import ProductRow
 
 # by dtype of B: the type of 16 bytes of it, what reads those, what adds their products to sums
 _COLUMNS = {"f32": ("aotc_f32x4", "aotc_load4", "aotc_madd4"),
             HALF: ("aotc_u32x4", "aotc_load16", "aotc_madd_halves"),
+            BF16: ("aotc_u32x4", "aotc_load16", "aotc_madd_bf16s"),
             "i8": ("aotc_u32x4", "aotc_load16", "aotc_madd_bytes")}
 # by dtype of A: the type of four terms; what reads them where they lie at a multiple of their size,
 # and where they do not; what reads one at an address
 _ROWS = {"f32": ("aotc_f32x4", "aotc_load4", "aotc_take4", "*({})"),
          HALF: ("aotc_f32x4", "aotc_load4_half", "aotc_take4_half", "aotc_f16_to_f32(*({}))"),
+         BF16: ("aotc_f32x4", "aotc_load4_bf16", "aotc_take4_bf16", "aotc_bf16_to_f32(*({}))"),
          "u8": ("aotc_u32x4", "aotc_load16", "aotc_take16", "aotc_take_word({})")}
 
 
 def few_rows_names(s: FewRowSums, row: ProductRow, threads: int) -> dict[str, Any]:
     """{name in a template: value} of a statement on a row, in a block of so many threads."""
-    step, busy = dot_step(s.dtypes.a), threads > row.threads
+    step, busy = s.step, threads > row.threads
     terms, live, otherwise = simplify(s.terms // step), "", ""
     rules = ["warp < TEAMS"] * busy
     if s.columns is not None:
@@ -47,10 +48,10 @@ def few_rows_names(s: FewRowSums, row: ProductRow, threads: int) -> dict[str, An
     if s.grouping is None:
         found["vector"], found["load"], found["madd"] = _COLUMNS[s.dtypes.b]
         return found
-    piece = _piece(s.grouping)
+    g, piece = s.grouping, _piece(s.grouping)
     # a single row's sums of a piece are multiplied by the scale, instead of each weight
-    return found | {"g": s.grouping, "piece": piece, "pieces": s.grouping.size // piece,
-                    "late": s.mr == 1, "full": s.mr > 4, "rows": s.grouping.bits // 2}
+    return found | {"g": g, "piece": piece, "pieces": g.size // piece, "scales": g.codes + g.zeros,
+                    "late": s.mr == 1, "full": s.mr > 4, "rows": g.bits // 2}
 
 
 def _piece(g: Grouping) -> int:

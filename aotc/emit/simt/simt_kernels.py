@@ -29,13 +29,11 @@ from aotc.ir.contents import names_in, nodes, with_symbols
 from aotc.ir.dtypes import BF16, DTYPES
 from aotc.ir.expr import Guarded, Sym
 from aotc.ir.kernel.plan_kernels import Kernel, Rule, Scratch
-from aotc.ir.kernel.plan_stages import Call
 from aotc.ir.plan import Plan, rules_of
 from aotc.ir.plan_regions import Rounds
 from aotc.ir.simplify import lower, simplify, upper
 from aotc.ir.statements import OWN
 from aotc.target.base import Target
-from aotc.target.kernel_rows import ProductRow
 
 FILE_BYTES = 60_000  # kernels share a file up to about this much text: files compile in parallel
 _SHARED_DEFAULT = 48 << 10  # bytes of shared memory that need no permission
@@ -62,7 +60,8 @@ def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = ()) -> d
     chunk: list[str] = []
     library = device_library(plans)
     files |= library
-    bf16 = BF16 in {n.dtype for p in plans for k in p.kernels for n in nodes(k.body)}
+    bf16 = BF16 in {d for p in plans for k in p.kernels for d in (
+        *(n.dtype for n in nodes(k.body)), *(p.place(b).dtype for b in k.touched))}
     for number, shared in enumerate(functions):
         chunk.append(_function(shared, target, name, env, rules))
         if sum(map(len, chunk)) > FILE_BYTES or number + 1 == len(functions):
@@ -97,6 +96,7 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
     writer = ProductWriter(values, LocalNames(), kernel.threads, base, target.product_row,
                            env.get_template)
     body = writer.body(with_symbols(kernel.body, Argument.of))
+    assert kernel.lowered.block is not None, kernel.name
     bytes_ = base + kernel.lowered.staged
     head = ["AOTC_DYN_SMEM(unsigned char, shared);"] if bytes_ else []
     head += [_scratch_pointer(s) for s in kernel.scratch]
@@ -105,20 +105,11 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
     same = ", ".join(o.kernel.name for o in shared.kernels[1:])
     return env.get_template("kernel.cu.j2").render(
         name=name, kernel=kernel.name, same=same, threads=kernel.threads,
-        blocks=_blocks(kernel, target),
+        blocks=kernel.lowered.block.held,
         head=signature(f"{name}_{kernel.name}_device", parameters),
         body="\n".join(indent(head + body)), shared_bytes=bytes_,
         permit=bytes_ > _SHARED_DEFAULT,
         launchers=[_launcher(o, f"{name}_{kernel.name}_device", bytes_) for o in shared.kernels])
-
-
-def _blocks(kernel: Kernel, target: Target) -> int:
-    """Blocks of a kernel whose registers a multiprocessor is to have room for: so many as its
-    products' rows take, one where there is none."""
-    rows = (target.row(s.row) for s in kernel.lowered.stages if not isinstance(s, Call))
-    most = max((r.shared.registers for r in rows if isinstance(r, ProductRow) and r.shared),
-               default=0)
-    return max(1, target.tuning.worker_registers // (kernel.threads * most)) if most else 1
 
 
 def _launcher(owned: PlanKernel, function: str, shared_bytes: int) -> dict[str, Any]:

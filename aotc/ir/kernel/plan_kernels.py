@@ -96,11 +96,13 @@ class Steps:
 @dataclass(frozen=True)
 class Block:
     """``threads`` that share a work item: they all wait for each other in front of the stages whose
-    numbers are in ``barriers``, and micro-kernels take ``staged`` bytes behind the scratch."""
+    numbers are in ``barriers``, and micro-kernels take ``staged`` bytes behind the scratch.
+    ``held``: blocks that a worker's registers are to have room for."""
 
     threads: int
     barriers: tuple[int, ...] = ()
     staged: int = 0
+    held: int = 1
 
 
 @dataclass(frozen=True)

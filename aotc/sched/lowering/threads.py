@@ -7,7 +7,7 @@ do not meet lie in the same place.  ``with_barriers`` decides, ``barrier_faults`
 a Plan.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aotc.errors import ScheduleError
@@ -30,6 +30,7 @@ from aotc.sched.lowering.operand_ways import (
     ways_left,
 )
 from aotc.target.base import Target
+from aotc.target.kernel_rows import ProductRow
 
 _ANYWHERE = 1 << 62
 Ends = dict[Expr, Expr]  # of variables that are the ends of tiles, what they are
@@ -77,8 +78,18 @@ def share_by_threads(kernel: LoweredKernel, target: Target,
         return replace(s, again=_used_again(kernel, n))
 
     stages = tuple(shared(n, s) for n, s in enumerate(kernel.stages))
-    return replace(kernel, stages=stages, block=replace(kernel.block, staged=max(
-        _staged_bytes(s, target, kernel.threads, lined) for s in stages)))
+    return replace(kernel, stages=stages, block=replace(
+        kernel.block, held=_held(stages, target, kernel.threads), staged=max(
+            _staged_bytes(s, target, kernel.threads, lined) for s in stages)))
+
+
+def _held(stages: Sequence[PlanStage], target: Target, threads: int) -> int:
+    """Blocks that a worker's registers are to have room for: as many as the rows allow whose sums
+    warps hold together; one where there is none, so that a compiler may take what it wants."""
+    rows = [target.row(s.row) for s in stages if not isinstance(s, Call)]
+    most = max((r.shared.registers for r in rows
+                if isinstance(r, ProductRow) and r.shared and not r.per_thread), default=0)
+    return max(1, target.tuning.worker_registers // (threads * most)) if most else 1
 
 
 def _team(nest: Nest, kernel: LoweredKernel, target: Target) -> int:

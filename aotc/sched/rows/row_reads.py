@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 from aotc.ir.access import is_multiple, is_unit, stride
 from aotc.ir.category import Factors, row_source
-from aotc.ir.dtypes import DTYPES, HALF, is_int
-from aotc.ir.expr import Cast, Const, Expr, Load, as_expr, walk
+from aotc.ir.dtypes import DTYPES, is_int
+from aotc.ir.expr import Const, Expr, Load, as_expr, walk
+from aotc.ir.numbers.narrow import stored_half
 from aotc.ir.simplify import simplify, upper
 from aotc.target.kernel_rows import ProductRow
 
@@ -55,7 +56,7 @@ def shared_fault(f: Factors, row: ProductRow, offset: Callable[[Load], Expr]) ->
 
 def _lie_evenly(f: Factors, offset: Callable[[Load], Expr]) -> bool:
     """True if rows lie evenly apart, their terms side by side."""
-    load, guard, _ = row_source(f.a.x if isinstance(f.a, Cast) and f.a.x.dtype == HALF else f.a)
+    load, guard, _ = row_source(stored_half(f.a) or f.a)
     terms, rows = ([a for a in axes if a.extent != Const(1)] for axes in (f.k, f.m))
     if load is None or guard is not None or len(terms) != 1 or len(rows) > 1:
         return False

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from aotc.ir.access import is_multiple, stride
 from aotc.ir.block_statements import BlockArray, FewRowSums
 from aotc.ir.contents import names_in
-from aotc.ir.dtypes import DTYPES, HALF
+from aotc.ir.dtypes import DTYPES, HALVES
 from aotc.ir.expr import (
     Axis,
-    Cast,
     Const,
     Expr,
     Load,
@@ -26,6 +25,7 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.kernel.plan_stages import Contract
+from aotc.ir.numbers.narrow import stored_half, widen_half
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
     OWN,
@@ -121,11 +121,12 @@ class FewRows:
             return None
         if c.a.mode == "rows":
             buffer, first, step = c.a.buffer, c.a.offset, c.a.stride
+            dtype = c.micro.dtypes.a
         else:
-            half = c.a.value.x if isinstance(c.a.value, Cast) else None
-            if not isinstance(half, Load) or half.dtype != HALF:
+            half = None if c.a.value is None else stored_half(c.a.value)
+            if not isinstance(half, Load):
                 return None
-            buffer, dtype, found = half.buffer, HALF, stride(half.index[0], c.k.axis)
+            buffer, dtype, found = half.buffer, half.dtype, stride(half.index[0], c.k.axis)
             step = Const(0) if found is None else found
             first = simplify(substitute(half.index[0], {c.k.axis: Const(0)}))
         apart = stride(first, c.m[0].axis) if c.m else Const(0)
@@ -189,7 +190,9 @@ def _row_element(c: Contract, dtype: str) -> Expr:
     """The value of ``dtype`` of A at the loops' axes."""
     if c.a.mode == "packed":
         return c.a.packed
-    load = Load(c.a.buffer, (simplify(c.a.offset + c.k.axis * c.a.stride),), dtype)
+    of = c.micro.dtypes.a
+    load: Expr = Load(c.a.buffer, (simplify(c.a.offset + c.k.axis * c.a.stride),), of)
+    load = widen_half(load) if of in HALVES else load
     return load if c.a.guard is None else Where(
         c.a.guard, load, Const(0, dtype) if c.a.value is None else c.a.value)
 
