@@ -49,6 +49,7 @@ _ROWS = (
 DTYPES = {row.name: row for row in _ROWS}
 HALF = "f16"  # half precision
 BF16 = "bf16"  # the upper half of an f32
+LARGEST_HALF = 65504.0  # of f16
 HALVES = (HALF, BF16)  # floats of 16 bits, which nothing computes in
 # types that a caller's tensors may have and that nothing computes in: their elements lie in the
 # lowest bits of u16 or u8
@@ -100,6 +101,11 @@ def to_tf32(x: Array) -> Array:
     near = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
     out = np.where(bits & np.uint32(0x7FFFFFFF) > np.uint32(0x7F800000), bits, near)
     return np.asarray(out, np.uint32).view(np.float32)
+
+
+def exceeds_half(array: Array) -> bool:
+    """True if an array has finite numbers beyond those of f16."""
+    return bool(np.any(np.isfinite(array) & (np.abs(array) > LARGEST_HALF)))
 
 
 _NEAR: dict[str, Callable[[Array], Array]] = {

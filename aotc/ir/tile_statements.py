@@ -43,7 +43,8 @@ class MicroKernel:
     tiles of MR rows by ``nv`` vectors of ``lanes`` columns.  part: steps of the sum that are summed
     by themselves before they join the rest (0: it runs whole).  grouping: how bytes of B hold
     weights (None: they are elements).  unit: of the machine, which multiplies instead of a
-    micro-kernel ("": none does)."""
+    micro-kernel ("": none does).  in_steps: neighbours along the sum lie side by side, as many as
+    a product takes at a time."""
 
     row: str
     template: str
@@ -54,11 +55,17 @@ class MicroKernel:
     part: int = 0
     grouping: Grouping | None = None
     unit: str = ""
+    in_steps: bool = True
 
     @property
     def nr(self) -> int:
         """Columns of a tile."""
         return self.nv * self.lanes
+
+    @property
+    def step(self) -> int:
+        """Neighbours along the sum that lie side by side in a column."""
+        return dot_step(self.dtypes.a) if self.in_steps else 1
 
     @property
     def narrow(self) -> bool:

@@ -33,7 +33,7 @@ from aotc.ir.plan import Place, Plan
 from aotc.ir.read_boxes import Facts, conditions, guarded_loads
 from aotc.ir.simplify import are_equal, simplify, to_poly
 from aotc.ir.statements import NEXT, STEP, TILE, Copy, Let, Put, Range
-from aotc.ir.tile_statements import dot_step, slice_start, whole_steps
+from aotc.ir.tile_statements import slice_start
 from aotc.oracle.points import How
 from aotc.oracle.prove import ProofScope, is_never_negative, may_be_negative
 
@@ -302,7 +302,8 @@ class _Kernel:
     def operand(self, c: Contract, o: Operand, scope: ProofScope, name: str) -> None:
         nr, total = c.micro.nr, volume([r.axis.extent for r in c.sums])
         guard = () if o.guard is None else conditions(o.guard, True)
-        step, grouping = dot_step(c.micro.dtypes.a), c.micro.grouping
+        step, grouping = c.micro.step, c.micro.grouping
+        depth = simplify((total + (step - 1)) // step * step)
         for e in (o.offset, o.stride, o.guard, o.value):
             if e is not None:
                 self.known(scope, e, f"operand {name}")
@@ -315,7 +316,6 @@ class _Kernel:
             if o.value is not None:
                 self.loads(scope, o.value, guard)
             if o.buffer:
-                depth = whole_steps(total, c.micro.dtypes.a)
                 self.room(scope, o.buffer, depth * (c.micro.mr if name == "A" else nr))
             return
         k, what = c.k.axis, f"load of {name}"
@@ -325,7 +325,6 @@ class _Kernel:
                 steps = (total + (grouping.size - 1)) // grouping.size * group_room(grouping, step)
             self.room(scope, o.pad, simplify(steps * nr))
         if o.mode in ("panel", "expanded"):
-            depth = whole_steps(total, c.micro.dtypes.a)
             if grouping is not None:
                 depth = simplify((total + grouping.size - 1) // grouping.size * grouping.rows)
             self.access(scope, o.buffer, o.offset, f"{what}, {o.buffer}[{o.offset}]")

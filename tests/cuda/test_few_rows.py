@@ -3,6 +3,7 @@ what ONNX Runtime says of them at ragged sizes, and what nvcc makes of them."""
 
 import warnings
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -17,6 +18,8 @@ from small_models import make_model
 import aotc
 from aotc.ir.schedule import Schedule
 from aotc.options import Options
+from aotc.oracle.evaluate import evaluate
+from aotc.passes.rewrites import apply_schedule_rewrites
 from aotc.pipeline import run_pipeline
 from aotc.sched import check_schedule
 from aotc.target import get_target
@@ -171,6 +174,39 @@ def test_a_single_row_of_f16(tmp_path, k):
     assert rows == {"contraction_f32_1x32__simt"}
     assert {a.dtype for _, a in plan.weights} == {np.dtype("float16")}
     check(model, (1, k), 2e-3, tmp_path)
+
+
+@needs_cxx
+@pytest.mark.parametrize("k, n", [(64, 64), (77, 50)])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_a_single_row_reads_halves_as_they_are_stored(tmp_path, dtype, k, n):
+    """Of two products, one of which reads what the other stores as f16 or bf16; infinities and NaN
+    are what they are."""
+    r = rng(6)
+    tensors = {"w": r.standard_normal((k, n)).astype(np.float32),
+               "v": r.standard_normal((n, k)).astype(np.float32)}
+    model = halved(make_model(
+        [node("MatMul", ["x", "w"], ["h"]), node("MatMul", ["h", "v"], ["y"])],
+        {"x": (F32, [1, k])}, {"y": (F32, [1, k])}, tensors), dtype)
+    plan, rows = stage_rows(model)
+    assert rows == {"contraction_f32_1x32__simt"}
+    assert {p.dtype for p in plan.places if p.storage == "weights"} == {dtype}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        work = run_pipeline(Options(source=model, target=TARGET, stop_after="schedule"))
+        run = aotc.compile(model, tmp_path / "b", target=TARGET).load(simulate=True).run
+    rounded = apply_schedule_rewrites(work.program, work.schedule)
+    x = rng(8).standard_normal((1, k)).astype(np.float32)
+    for edge in (1.0, np.inf, np.nan):
+        x[0, k // 2] = edge
+        given = x.astype(ml_dtypes.bfloat16 if dtype == "bf16" else np.float16)
+        bits = given.view(np.uint16) if dtype == "bf16" else given
+        (want,) = evaluate(rounded, {"x": bits}).values()
+        got, want = (np.asarray(a).view(given.dtype).astype("f8")
+                     for a in (run({"x": given})["y"], want))
+        assert np.allclose(got, want, rtol=2e-2 if dtype == "bf16" else 2e-3,
+                           atol=np.nanmax(np.abs(np.where(np.isfinite(want), want, 0))) * 1e-2,
+                           equal_nan=True)
 
 
 # ---------------------------------------------------------------- refused

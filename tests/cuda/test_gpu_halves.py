@@ -10,13 +10,12 @@ import onnx
 import pytest
 from attention_model import attention
 from cusim_build import needs_cxx
+from gpu_stages import on_simt
 from half_models import halved
 from small_models import conv_stack, fire_stack, u_net
 
 import aotc
 from aotc.ir.dtypes import BF16, HALF
-from aotc.ir.expr import Binary
-from aotc.ir.kernel.plan_stages import Contract, Nest, points
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.shares import share_of_range
@@ -27,7 +26,6 @@ from aotc.target import get_target
 from aotc.tools.peers import open_reference
 
 TARGET = get_target("cuda:sm_90")
-FEW = 16  # rows of a product that tensor cores are not for
 MODELS = {"attention": lambda: attention(40), "conv stack": conv_stack, "u-net": u_net,
           "fire stack": lambda: fire_stack(9, (16, 32), 32)}
 
@@ -37,18 +35,6 @@ def until(stage, model):
         warnings.simplefilter("ignore")
         return run_pipeline(Options(source=model, target=TARGET.name, name="net",
                                     stop_after=stage))
-
-
-def on_simt(plan, dtype=HALF):
-    """Products of more than ``FEW`` rows that tensor cores do not compute, and sums of products
-    that have no row of products."""
-    stages = [(k.name, s) for k in plan.kernels for s in k.lowered.stages]
-    return [f"{name}: {s.row}" for name, s in stages
-            if isinstance(s, Contract) and (points(s.m) or FEW + 1) > FEW
-            and TARGET.product_row(s.row).a != dtype] + [
-        f"{name}: {s.row}" for name, s in stages if isinstance(s, Nest) and s.fold == "sum"
-        and isinstance(s.body, Binary) and s.body.op == "mul"
-        and (points(s.ranges) or 0) > 1 << 12 and (points(s.reduce) or 0) > 32]
 
 
 @needs_cxx

@@ -9,11 +9,13 @@ import onnx
 import pytest
 from attention_model import attention
 from cusim_build import needs_cxx
+from gpu_stages import on_simt
+from small_models import conv_stack, fire_stack, make_model
 from te_programs import Maker, ax
 
 import aotc
 from aotc.as_asked import find_precisions
-from aotc.ir.dtypes import BF16, TF32, holds, to_tf32
+from aotc.ir.dtypes import BF16, HALF, TF32, holds, to_tf32
 from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.numbers.narrow import is_tf32, round_tf32
 from aotc.options import Options
@@ -51,7 +53,8 @@ def exact(tmp_path_factory):
 
 
 @needs_cxx
-@pytest.mark.parametrize("precision, limit", [("bf16", 1e-2), ("int8w", 1e-2), ("int4w", 2e-1)])
+@pytest.mark.parametrize("precision, limit", [("bf16", 1e-2), ("f16", 1e-3), ("int8w", 1e-2),
+                                              ("int4w", 2e-1)])
 def test_a_level_rounds_what_its_rewrites_say(precision, limit, exact, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -65,12 +68,13 @@ def test_a_level_rounds_what_its_rewrites_say(precision, limit, exact, tmp_path)
     assert 0 < share_of_range(got, exact) < limit
 
 
-def test_bf16_is_stored_and_multiplied_as_such():
+@pytest.mark.parametrize("dtype", [BF16, HALF])
+def test_halves_are_stored_and_multiplied_as_such(dtype):
     """Weights, and what products alone read; products of two computed tensors, too."""
-    plan = until("plan", precision=BF16).plan
-    assert rows_of(plan) == {BF16}
-    assert {p.dtype for p in plan.places if p.storage == "weights"} == {BF16}
-    assert sum(p.dtype == BF16 for p in plan.places if p.storage == "arena") == 6
+    plan = until("plan", precision=dtype).plan
+    assert rows_of(plan) == {dtype}
+    assert {p.dtype for p in plan.places if p.storage == "weights"} == {dtype}
+    assert sum(p.dtype == dtype for p in plan.places if p.storage == "arena") == 6
 
 
 def test_without_a_level_everything_is_f32():
@@ -167,3 +171,129 @@ def test_what_a_schedule_cannot_round_to_is_refused():
     assert said == {"dtype": BF16, "stored": "bits"}
 
 
+# ---------------------------------------------------------------- f16
+
+@needs_cxx
+@pytest.mark.parametrize("name", ["conv stack", "fire stack"])
+def test_convolutions_of_f16_are_right_in_the_simulator(name, tmp_path):
+    """A small net against the evaluator, whose first convolution has three channels."""
+    model = {"conv stack": lambda: conv_stack(channels=(16, 24)),
+             "fire stack": lambda: fire_stack(9, (16, 32), 24)}[name]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bundle = aotc.compile(model, tmp_path / "b", target=TARGET.name, name="net",
+                              precision=HALF)
+        work = run_pipeline(Options(source=model, target=TARGET.name, name="net",
+                                    stop_after="plan", precision=HALF))
+    assert not on_simt(work.plan)
+    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+    x = np.random.default_rng().standard_normal(shape).astype(np.float32)
+    got = bundle.load(simulate=True).run({"x": x})["y"].astype("f8")
+    rounded = evaluate(apply_schedule_rewrites(work.program, work.schedule), {"x": x})["y"]
+    whole = evaluate(work.program, {"x": x})["y"].astype("f8")
+    assert share_of_range(got, rounded.astype("f8")) < 1e-3
+    assert 0 < share_of_range(got, whole) < 3e-3
+
+
+def matrix(x, w):
+    """y = x @ w."""
+    return make_model([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])],
+                      {"x": (onnx.TensorProto.FLOAT, x.shape)},
+                      {"y": (onnx.TensorProto.FLOAT, (x.shape[0], w.shape[1]))}, {"w": w})
+
+
+def numbers(*shape):
+    return np.random.default_rng(7).standard_normal(shape).astype(np.float32)
+
+
+def test_products_that_f16_cannot_hold_keep_f32():
+    """Weights beyond its range; a product of few columns keeps its rows, and of two weights of
+    one model each has its own."""
+    w = numbers(64, 48)
+    for value, rules in ((1.0, {"y": "narrow"}), (np.inf, {"y": "narrow"}), (7e4, {})):
+        w[3, 5] = value
+        work = run_pipeline(Options(source=matrix(numbers(40, 64), w), target=TARGET.name,
+                                    name="net", stop_after="plan", precision=HALF))
+        assert {name: rule for rule, name, _ in work.schedule.rewrites} == rules, value
+        assert rows_of(work.plan) == ({HALF} if rules else {"f32"})
+    work = run_pipeline(Options(source=matrix(numbers(40, 64), numbers(64, 12)),
+                                target=TARGET.name, name="net", stop_after="plan",
+                                precision=HALF))
+    assert [rule for rule, *_ in work.schedule.rewrites] == ["halve"]
+    wrong = replace(work.schedule, rewrites=(("narrow", "y", {"dtype": HALF, "stored": HALF}),))
+    program = run_pipeline(Options(source=matrix(numbers(40, 64), w), target=TARGET.name,
+                                   name="net", stop_after="inline")).program
+    assert any("beyond 65504, the largest f16" in f for f in check_schedule(
+        program, wrong, TARGET))
+
+
+@pytest.mark.parametrize("dtype", [HALF, BF16])
+def test_an_odd_sum_has_whole_panels(dtype):
+    """Of weights that tensor cores, and threads of a single row, read by rows."""
+    for rows in (1, 40):
+        work = run_pipeline(Options(source=matrix(numbers(rows, 77), numbers(77, 50)),
+                                    target=TARGET.name, name="net", stop_after="plan",
+                                    precision=dtype))
+        assert {p.dtype for p in work.plan.places if p.storage == "weights"} == {dtype}
+
+
+@needs_cxx
+@pytest.mark.parametrize("rows", [1, 9, 40])
+def test_what_is_beyond_f16_becomes_an_infinity(rows, tmp_path):
+    """Of rows, as the conversion does: the largest that rounds to 65504, the least that does not;
+    infinities and NaN stay, what is no normal f16 keeps the bits that it has.  A single row is not
+    rounded."""
+    x, w = numbers(rows, 50), np.abs(numbers(50, 36)) + np.float32(0.1)
+    edges = [65519.0, -65519.0, 65520.0, -7e4, np.inf, np.nan, 3e-7, 2e-8]
+    x[0, :] = 0
+    for i, edge in enumerate(edges):  # of a row each, where there are as many
+        x[i % rows, 7 + i] = edge
+    bundle = aotc.compile(matrix(x, w), tmp_path / "b", target=TARGET.name, name="net",
+                          precision=HALF)
+    model = bundle.load(simulate=True)
+    with np.errstate(all="ignore"):
+        low = (x if rows == 1 else x.astype(np.float16)).astype("f8")
+        want = low @ w.astype(np.float16).astype("f8")
+        got = model.run({"x": x})["y"].astype("f8")
+    assert np.array_equal(np.isnan(got), np.isnan(want))
+    finite = np.isfinite(want)
+    assert np.array_equal(got[~finite], want[~finite], equal_nan=True)
+    assert np.allclose(got[finite], want[finite], rtol=1e-4, atol=1e-3)
+
+
+def test_auto_refuses_rows_beyond_f16(tmp_path):
+    """What its inputs make infinite is not within any budget: tf32 has the range of f32."""
+    x, w = numbers(512, 1024), numbers(1024, 1024)
+    for scale in (1.0, 1e5):
+        np.savez(tmp_path / "x.npz", x=x * np.float32(scale))
+        work = run_pipeline(Options(source=matrix(x, w), target=TARGET.name, name="net",
+                                    stop_after="schedule", precision="auto", error=2e-2,
+                                    inputs=str(tmp_path / "x.npz")))
+        found = {str(o.level): o.error for u in work.narrowed.lots for o in u.offers}
+        taken = {str(level) for level in work.narrowed.levels.values()}
+        assert taken == {HALF if scale == 1 else TF32}
+        assert found[HALF] == (None if scale == 1 else np.inf)
+
+
+@pytest.mark.parametrize("name", ["x86-64-v3", "c", "dsa:stcp920"])
+def test_other_targets_round_weights_alone(name):
+    target = get_target(name)
+    work = run_pipeline(Options(source=matrix(numbers(40, 64), numbers(64, 48)), target=name,
+                                name="net", stop_after="schedule", precision=HALF))
+    assert [rule for rule, *_ in work.schedule.rewrites] == ["halve"]
+    wrong = replace(work.schedule, rewrites=(("narrow", "y", {"dtype": HALF, "stored": HALF}),))
+    assert any(f"{name} has no products that read f16 rows" in f
+               for f in check_schedule(work.program, wrong, target))
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", ["bert_tiny", "mobilenet_v2", "resnet18", "squeezenet1_1",
+                                  "swin_tiny"])
+@pytest.mark.parametrize("dtype", [HALF, BF16])
+def test_no_product_of_a_zoo_model_is_left_on_simt(zoo_model, name, dtype):
+    """Where f16 or bf16 is asked for of a model in f32."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        work = run_pipeline(Options(source=str(zoo_model(name)), target="cuda:sm_80", name="net",
+                                    stop_after="plan", precision=dtype))
+    assert not on_simt(work.plan, dtype)

@@ -104,8 +104,11 @@ def test_costs_reckon_with_the_rows_that_will_run():
 
 
 def test_wrong_parameters_are_named():
-    for parameters in ({}, {"dtype": "f16", "stored": "f32"}, {"dtype": "bf16", "stored": "u8"}):
+    for parameters in ({}, {"dtype": "u8", "stored": "f32"}, {"dtype": "bf16", "stored": "u8"}):
         assert "parameters are" in faults_of(product(), "y", parameters)[0]
+    for dtype, stored in (("f16", "f32"), ("tf32", "bits"), ("bf16", "f16")):
+        fault, = faults_of(product(), "y", {"dtype": dtype, "stored": stored})
+        assert f"stored '{stored}'; {dtype} is stored as" in fault
     assert "choose from y" in faults_of(product(), "x", {"dtype": "bf16", "stored": "f32"})[0]
 
 

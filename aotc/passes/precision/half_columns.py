@@ -19,14 +19,13 @@ from typing import Any
 import numpy as np
 
 from aotc.ir.category import dot_dtypes, factor_pairs
-from aotc.ir.dtypes import HALF
+from aotc.ir.dtypes import HALF, exceeds_half
 from aotc.ir.expr import Axis, Cast, Const, Load, loads, substitute
 from aotc.ir.program import Compute, Program, update, with_constant
 from aotc.passes.compute_rule import ComputeRule
 
 RULE = "halve"
 STORED = (HALF, "f32")
-LARGEST = 65504.0  # of f16
 
 
 def match_columns(program: Program, c: Compute) -> Load | None:
@@ -41,8 +40,7 @@ def match_columns(program: Program, c: Compute) -> Load | None:
         plain = [i for i in load.index if isinstance(i, Axis)]
         once = len([n for n in loads(c.body) if n.buffer == load.buffer]) == 1
         if once and len(set(plain)) == len(plain) and all(
-                isinstance(i, (Axis, Const)) for i in load.index) and not np.any(
-                np.isfinite(array) & (np.abs(array) > LARGEST)):
+                isinstance(i, (Axis, Const)) for i in load.index) and not exceeds_half(array):
             return load
     return None
 

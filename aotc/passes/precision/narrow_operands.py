@@ -1,4 +1,5 @@
-"""Rewrite rule ``narrow``: operands of a product are rounded to bf16 or tf32, its sums stay f32.
+"""Rewrite rule ``narrow``: operands of a product are rounded to bf16, f16 or tf32, its sums stay
+f32.
 
     ["narrow", "matmul_sum", {"dtype": "bf16", "stored": "bf16"}]
 
@@ -13,17 +14,31 @@ Of two computed tensors both are rounded so.  Products that read the same tensor
 With "stored": "f32" the copies hold the rounded numbers as f32: the same sums for a target whose
 rows read no bf16, and all that there is for tf32.  With "stored": "bits" they are bf16 that is told
 by its bits, as tensors of models in bf16 are (``ir/numbers/narrow.py``): for rows that read the
-elements of one operand in any order.  Everything else, sums included, stays as it is: the
-conversion is a map like any other, part of the kernel that makes the tensor where that pays.
+elements of one operand in any order.  So are those of f16 ("stored": "f16"), of which weights must
+be in its range; what is computed beyond it becomes an infinity.  Everything else, sums included,
+stays as it is: the conversion is a map like any other, part of the kernel that makes the tensor
+where that pays.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from aotc.ir.access import is_multiple, stride
 from aotc.ir.category import Factors, dot_dtypes, factor_pairs, zero_filled, zero_outside
-from aotc.ir.dtypes import BF16, TF32, from_bf16, to_bf16, to_tf32
+from aotc.ir.dtypes import (
+    BF16,
+    HALF,
+    LARGEST_HALF,
+    TF32,
+    Array,
+    exceeds_half,
+    from_bf16,
+    to_bf16,
+    to_tf32,
+)
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, axes_of, substitute
 from aotc.ir.numbers.narrow import round_tf32, widen_half
 from aotc.ir.program import Buffer, Compute, Program, Step, free_name, update, with_constant
@@ -31,26 +46,30 @@ from aotc.passes.compute_rule import ComputeRule
 
 RULE = "narrow"
 BITS = "bits"
-STORED = (BF16, "f32", BITS)  # what the rounded operands are stored as
+_ROUNDED: Mapping[str, Callable[[Array], Array]] = {
+    BF16: to_bf16, TF32: to_tf32, HALF: lambda x: x.astype(np.float16)}
+STORED = (BF16, "f32", BITS, HALF)  # what the rounded operands are stored as
 
 
 @dataclass(frozen=True)
 class SumOfProducts:
     """A sum of products: its factors, the Load of its rows, the condition under which they exist
     (outside it they are zero; None: everywhere), the Load of its weights, or of the columns that
-    another compute makes (``computed``)."""
+    another compute makes (``computed``).  paired: rows can lie in memory so that pairs of
+    neighbours along the sum are side by side."""
 
     factors: Factors
     rows: Load
     guard: Expr | None
     weights: Load
     computed: bool = False
+    paired: bool = True
 
 
 def match_product(program: Program, c: Compute) -> SumOfProducts | None:
     """The Product of a compute whose operands may be narrowed, or None.  Of one with constant
     weights those are its columns, of two computed tensors the one whose axis comes later in the
-    result."""
+    result, of rows that can be paired if there are some."""
     if dot_dtypes(c.body) is not None or c.body.dtype != "f32":
         return None
     found = []
@@ -59,14 +78,11 @@ def match_product(program: Program, c: Compute) -> SumOfProducts | None:
         if not isinstance(f.b, Load) or rows is None or rows.buffer in program.consts or (
                 rows.dtype != "f32" or f.b.dtype != "f32"):
             continue
-        if not _runs(f, rows):
-            continue
         weights = program.consts.get(f.b.buffer)
-        if weights is not None and is_whole(f, f.b, weights.shape):
-            return SumOfProducts(f, rows, guard, f.b)
-        if weights is None and are_columns(f, f.b):
-            found.append(SumOfProducts(f, rows, guard, f.b, True))
-    return max(found, key=lambda m: c.axes.index(m.factors.n[0]), default=None)
+        if is_whole(f, f.b, weights.shape) if weights is not None else are_columns(f, f.b):
+            found.append(SumOfProducts(f, rows, guard, f.b, weights is None, _runs(f, rows)))
+    return max(found, key=lambda m: (m.paired, not m.computed, c.axes.index(m.factors.n[0])),
+               default=None)
 
 
 def are_columns(f: Factors, columns: Load) -> bool:
@@ -112,33 +128,47 @@ def is_whole(f: Factors, weights: Load, shape: tuple[int, ...]) -> bool:
 
 
 FITS = ComputeRule(RULE, match_product,
-                   "product of f32 rows along memory with constant weights, or with columns along "
-                   "one axis",
-                   {"dtype": (BF16, TF32), "stored": STORED})
+                   "product of f32 rows with constant weights, or with columns along one axis",
+                   {"dtype": (BF16, TF32, HALF), "stored": STORED})
+# what each dtype may be stored as
+_LEGAL = {BF16: (BF16, "f32", BITS), TF32: ("f32",), HALF: (HALF,)}
+
+
+def multiplies_pairs(parameters: Mapping[str, Any]) -> bool:
+    """True for what is multiplied two neighbours along the sum at a time, as they lie in memory."""
+    return bool(parameters["dtype"] == BF16 and parameters["stored"] != BITS)
+
+
 candidates = FITS.candidates
 
 
 def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> list[str]:
     """What speaks against the rule for the compute that writes ``name``."""
     faults = FITS.faults_of(program, name, parameters)
-    if not faults and parameters["dtype"] == TF32 and parameters["stored"] != "f32":
-        return [f"rewrites: {RULE} {name}: stored {parameters['stored']!r}; {TF32} is stored as "
-                "'f32'"]
-    return faults
+    if faults:
+        return faults
+    dtype, where = parameters["dtype"], f"rewrites: {RULE} {name}"
+    if parameters["stored"] not in _LEGAL[dtype]:
+        return [f"{where}: stored {parameters['stored']!r}; {dtype} is stored as "
+                f"{' or '.join(map(repr, _LEGAL[dtype]))}"]
+    m = FITS.matched(program, name, parameters)[1]
+    if multiplies_pairs(parameters) and not m.paired:
+        return [f"{where}: its rows cannot lie in pairs along the sum; choose stored {BITS!r}"]
+    return [f"{where}: weights {m.weights.buffer} are beyond {LARGEST_HALF:g}, the largest f16; "
+            "choose another dtype"] if exceeds(program, m, dtype) else []
 
 
 def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Program:
     """The Program with the rule applied to the compute that writes ``name``.  ScheduleError if it
     does not match."""
     c, m = FITS.matched(program, name, parameters)
-    dtype, bits = parameters["dtype"], parameters["stored"] == BITS
-    stored = BF16 if bits else parameters["stored"]
+    dtype, bits = parameters["dtype"], parameters["stored"] in (BITS, HALF)
+    stored = BF16 if parameters["stored"] == BITS else parameters["stored"]
     program, rows = _rounded_copy(program, m.rows, dtype, stored)
     if m.computed:
         program, weights = _rounded_copy(program, m.weights, dtype, stored)
     else:
-        array = program.consts[m.weights.buffer]
-        array = to_tf32(array) if dtype == TF32 else to_bf16(array)
+        array = _ROUNDED[dtype](program.consts[m.weights.buffer])
         program, name = with_constant(
             program, f"{m.weights.buffer}_{dtype}",
             from_bf16(array) if (dtype, stored) == (BF16, "f32") else array, stored)
@@ -148,6 +178,11 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
     b = widen_half(weights) if bits else _as_float(weights)
     new = replace(c, body=Binary("mul", a, b))
     return update(program, steps=tuple(new if s is c else s for s in program.steps))
+
+
+def exceeds(program: Program, m: SumOfProducts, dtype: str) -> bool:
+    """True if the weights are beyond the range of f16, should that be the dtype."""
+    return dtype == HALF and not m.computed and exceeds_half(program.consts[m.weights.buffer])
 
 
 def _as_float(e: Expr) -> Expr:
@@ -160,7 +195,7 @@ def _rounded_copy(program: Program, load: Load, dtype: str,
     old = program.buffers[load.buffer]
     axes = tuple(Axis(f"i{d}", e) for d, e in enumerate(old.shape))
     whole = Load(load.buffer, axes, "f32")
-    value = round_tf32(whole) if dtype == TF32 else Cast(BF16, whole)
+    value = round_tf32(whole) if dtype == TF32 else Cast(dtype, whole)
     body = value if value.dtype == stored else Cast("f32", value)
     for s in program.consumers.get(load.buffer, ()):
         if isinstance(s, Compute) and s.axes == axes and s.body == body:
@@ -176,5 +211,5 @@ def _rounded_copy(program: Program, load: Load, dtype: str,
     return replace(program, steps=tuple(steps), buffers=buffers), Load(name, load.index, stored)
 
 
-__all__ = ["RULE", "SumOfProducts", "are_columns", "candidates", "faults_of", "is_whole",
-           "match_product", "rewrite"]
+__all__ = ["RULE", "SumOfProducts", "are_columns", "candidates", "exceeds", "faults_of",
+           "multiplies_pairs", "is_whole", "match_product", "rewrite"]

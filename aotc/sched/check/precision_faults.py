@@ -1,13 +1,13 @@
 """What is wrong with the precision that a Schedule says, beside its rewrites."""
 
-from aotc.ir.dtypes import BF16
+from aotc.ir.dtypes import BF16, HALF
 from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS, Schedule
 from aotc.passes.precision.group_weights import RULE as GROUP
 from aotc.passes.precision.half_columns import RULE as HALVE
 from aotc.passes.precision.narrow_operands import BITS
 from aotc.passes.precision.narrow_operands import RULE as NARROW
 from aotc.passes.precision.store_halves import RULE as STORE
-from aotc.sched.rows.useful_targets import stores_halves
+from aotc.sched.rows.useful_targets import reads_halves, stores_halves
 from aotc.target.base import Target
 
 
@@ -35,7 +35,13 @@ def grouping_faults(schedule: Schedule) -> list[str]:
 def stored_faults(schedule: Schedule, target: Target) -> list[str]:
     """Tensors that a Schedule stores in a dtype of 16 bits which its target cannot: every target
     converts f16, by instructions or without, single numbers of bf16 those that have products of
-    it."""
+    it; rounded rows are of f16 where products read it."""
+    if not reads_halves(target, HALF):
+        unread = [f"rewrites: {NARROW} {name}: {target.name} has no products that read f16 rows; "
+                  f"take {HALVE} for the weights" for rule, name, p in schedule.rewrites
+                  if rule == NARROW and p.get("dtype") == HALF]
+        if unread:
+            return unread
     if stores_halves(target, BF16):
         return []
     return [f"rewrites: {rule} {name}: {target.name} has no products that read bf16 as it is "

@@ -9,7 +9,7 @@ from aotc.ir.expr import Binary
 from aotc.ir.numbers.byte_panels import panel_fault
 from aotc.ir.numbers.grouped import grouped_weights
 from aotc.ir.program import Compute, Program, Rewrite
-from aotc.ir.schedule import MIXED, PRECISION
+from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS
 from aotc.ir.tile_statements import dot_step
 from aotc.passes.precision import group_weights, half_columns, integer_rows, narrow_operands
 from aotc.passes.precision.rounding_table import ROUNDINGS, rewrite_precision
@@ -39,13 +39,13 @@ def _at(program: Program, target: Target, level: Level,
     """The rewrites that give computes a Level."""
     if level.precision not in ROUNDINGS:
         return ()
-    found = ROUNDINGS[level.precision]
-    stored, pays = _RULES[found.rule]
-    parameters = {**found.said, **stored(target, level.precision)}
+    precision = level.precision
     steps = [s for s in program.steps if isinstance(s, Compute) and len(s.outs) == 1
              and s.out in only]
-    rounded = [s for s in steps if pays(program, target, s)]
-    return (*((found.rule, s.out, parameters) for s in rounded),
+    rounded = {s: r for s in steps for r in reversed(ROUNDINGS[precision].rules)
+               if _RULES[r.rule][1](program, target, precision, s)}  # the first of them is the last
+    return (*((r.rule, s.out, {**r.said, **_RULES[r.rule][0](target, precision)})
+              for s, r in rounded.items()),
             *((integer_rows.RULE, name, {"bits": level.row_bits}) for name in
               _integer_rows(program, target, level, steps, rounded)))
 
@@ -62,6 +62,8 @@ def precision_of(rewrites: Iterable[Rewrite], usual: str) -> str:
 
 
 def _narrow(target: Target, precision: str) -> dict[str, Any]:
+    if precision == HALF:
+        return {"stored": HALF}
     rows = any(u.takes(BF16_PRODUCT) for u in target.rows("dot"))
     if precision == BF16 and reads_halves(target, BF16):
         return {"stored": narrow_operands.BITS}
@@ -69,25 +71,34 @@ def _narrow(target: Target, precision: str) -> dict[str, Any]:
         target.tuning.narrow_rate >= 1) else "f32"}
 
 
-def _narrow_pays(program: Program, target: Target, c: Compute) -> bool:
+def _narrow_pays(program: Program, target: Target, precision: str, c: Compute) -> bool:
     """True for a product with work enough for each element of its rows, and for each of columns
     that every work item packs, as rows in pairs want them: what its rows of fewer bits save there
-    is more than that takes."""
+    is more than that takes.  Of f16 where rows multiply it, and numbers are not of it anyway.  A
+    single row reads each column once: computed ones are not rounded for it, and beside weights of
+    f16 it stays as it is."""
     m, tuning = narrow_operands.match_product(program, c), target.tuning
-    if m is None:
+    if m is None or precision == HALF and (
+            not reads_halves(target, HALF) or narrow_operands.exceeds(program, m, HALF)
+            or program.buffers[m.rows.buffer].declared == HALF):
+        return False
+    said = {"dtype": precision, **_narrow(target, precision)}
+    if not m.paired and narrow_operands.multiplies_pairs(said):
         return False
     depth = estimate_volume(r.extent for r in m.factors.k)
     if estimate(m.factors.lane.extent) < tuning.narrow_columns or depth < tuning.narrow_depth:
         return False
     rows = estimate_volume(a.extent for a in m.factors.m)
-    return not m.computed or reads_halves(target, BF16) or saves_packing(rows, tuning)
+    if not m.computed:
+        return precision != HALF or rows > 1
+    return rows > 1 if reads_halves(target, BF16) else saves_packing(rows, tuning)
 
 
 def _halve(target: Target, precision: str) -> dict[str, Any]:
     return {"stored": HALF if target.halves else "f32"}
 
 
-def _halve_pays(program: Program, target: Target, c: Compute) -> bool:
+def _halve_pays(program: Program, target: Target, precision: str, c: Compute) -> bool:
     """True for a product with a vector of constant columns at least."""
     load, tuning = half_columns.match_columns(program, c), target.tuning
     return load is not None and (
@@ -98,7 +109,7 @@ def _group(target: Target, precision: str) -> dict[str, Any]:
     return {"size": group_weights.SIZES[0], "stored": "bytes" if reads_groups(target) else "f32"}
 
 
-def _group_pays(program: Program, target: Target, c: Compute) -> bool:
+def _group_pays(program: Program, target: Target, precision: str, c: Compute) -> bool:
     """True for a product of a constant matrix with a vector of columns at least."""
     m = group_weights.match_weights(program, c)
     return m is not None and (
@@ -107,7 +118,7 @@ def _group_pays(program: Program, target: Target, c: Compute) -> bool:
 
 # rule -> (parameters that a target asks for, what it pays for)
 _RULES: Mapping[str, tuple[Callable[[Target, str], dict[str, Any]],
-                           Callable[[Program, Target, Compute], bool]]] = {
+                           Callable[[Program, Target, str, Compute], bool]]] = {
     narrow_operands.RULE: (_narrow, _narrow_pays), half_columns.RULE: (_halve, _halve_pays),
     group_weights.RULE: (_group, _group_pays)}
 
@@ -119,7 +130,7 @@ def _integer_rows(program: Program, target: Target, level: Level, steps: Iterabl
     now.  A single row waits for memory anyway."""
     dtype = integer_rows.BITS[level.row_bits] if level.rows else None
     if dtype is None or not reads_groups(target) or not any(
-            u.takes(grouped_dtypes(dtype, ROUNDINGS[level.precision].said["bits"]))
+            u.takes(grouped_dtypes(dtype, WEIGHT_BITS[level.precision]))
             for u in target.rows("dot")):
         return []
     several = [s.out for s in steps if _brought(program, s, dtype)]

@@ -42,7 +42,8 @@ def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box,
     a = _row_operand(ctx, f, k, row, choice.a)
     m, a, puts = collapse_rows(m, a, puts)
     micro = MicroKernel(row.name, row.template, row.tile.mr, row.tile.nv, ctx.target.lanes,
-                        _stored_dtypes(f, a, b, row), part_of(row, f.k), unit=row.unit)
+                        _stored_dtypes(f, a, b, row), part_of(row, f.k), unit=row.unit,
+                        in_steps=row.shared is None)
     return slice_contract(ctx, stage, k, mark_whole_tiles(ctx, drop_single_axes(Contract(
         micro, outer, tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, writing=choice.text,

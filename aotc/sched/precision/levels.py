@@ -32,7 +32,7 @@ Levels = Mapping[str, Level]  # of computes
 ROUNDS = (*ROUNDING, store_halves.RULE)
 ROWS = ("s16", "s8")  # of grouped weights, the most exact first
 # what a budget of error chooses from, the least rounded first
-LEVELS = (Level(HALF), Level(TF32), Level(BF16), *(
+LEVELS = (Level(TF32), Level(HALF), Level(BF16), *(
     Level(p, rows) for p in WEIGHT_BITS for rows in ("", *ROWS)))
 
 

@@ -100,8 +100,9 @@ class FewRows:
         c = self.at.c
         if c.b.mode == "panel":
             return True
+        wide = 16 // DTYPES[c.micro.dtypes.b].size
         return c.b.mode == "direct" and not c.taps and c.b.buffer in self.lined and all(
-            is_multiple(e, 4) for e in (c.b.offset, c.b.stride, c.n.hi, c.n.lo))
+            is_multiple(e, wide) for e in (c.b.offset, c.b.stride, c.n.hi, c.n.lo))
 
     def rows(self) -> RowPlaces | None:
         """Where the template reads the rows; None if it cannot."""
