@@ -48,7 +48,8 @@ WINOGRAD_TILES = (2, 4, 6)  # outputs per tile and axis
 # by cost and errors; none; or the most outputs per tile and axis, whatever the rounding errors
 WINOGRAD = ("auto", "off", *WINOGRAD_TILES)
 SHARED, APART = SCRATCH = ("shared", "apart")  # places of a work item's buffers of scratch
-ITEM_FIELDS = ("tile", "parallel", "run", "balance", "copies", "clusters", "scratch")  # of a Group
+ITEM_FIELDS = (  # of a Group
+    "tile", "flat", "parallel", "run", "balance", "copies", "clusters", "scratch")
 VERSION = 1
 WIDTH = 100  # of a line of its text
 
@@ -61,6 +62,8 @@ class Group:
     axis not named is whole); ``parallel``: axes whose tiles are spread over the workers, outermost
     first; ``choices``: {stage: what is chosen of it alone}; ``run``: {axis: extent}, a work item
     computes so much of a tiled axis, in steps of its tile, one after the other;
+    ``flat``: axes of the rows of a product, alone in its group, that are counted through as one,
+    whose name is theirs with ``_`` between them, so that work items have consecutive rows;
     ``balance``: {axis: step}, a call that has fewer work items than workers, or no multiple of them
     along this axis, has more and smaller ones along it, as equal as whole steps allow;
     ``threads``: of one work item, on machines whose work items are blocks of threads (0 = none);
@@ -90,6 +93,17 @@ class Group:
     pipeline: int = 0
     balance: dict[str, int] = field(default_factory=dict, hash=False)
     scratch: str = ""
+    flat: tuple[str, ...] = ()
+
+    @property
+    def flat_axis(self) -> str:
+        """Name of the axis that ``flat`` counts through."""
+        return "_".join(self.flat)
+
+    @property
+    def by_axes(self) -> "Group":
+        """The group as it is without ``flat``: its anchor has axes of their own again."""
+        return replace(self, flat=(), tile={}, parallel=())
 
     def choice(self, stage: str) -> StageChoice:
         """What is chosen of a stage: of one that is not named, nothing."""

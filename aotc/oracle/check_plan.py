@@ -293,7 +293,8 @@ class _Kernel:
         nr = c.micro.nr
         values: dict[Expr, Expr] = dict(self.kernel.lets)
         columns = c.n.hi - c.n.lo
-        for what, count, by in (("rows", c.row_count, c.micro.mr), ("columns", columns, nr)):
+        rows = simplify(c.end_row - c.first_row)
+        for what, count, by in (("rows", rows, c.micro.mr), ("columns", columns, nr)):
             if what in c.whole and not is_multiple(count, by, values):
                 self.fault(f"{what} are not whole: {simplify(count)} of them in tiles of {by}")
         if c.b.mode in ("panel", "expanded") and not is_multiple(c.n.lo, nr, values):

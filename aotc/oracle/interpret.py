@@ -10,13 +10,14 @@ stored buffer must be written.  What ``evaluate`` says of the Program, this must
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from aotc.errors import FaultError, InterpreterError
 from aotc.ir.dtypes import DTYPES, Array
-from aotc.ir.expr import Axis, Expr, Load, Shape, rewrite
+from aotc.ir.expr import Axis, Const, Expr, Load, Shape, rewrite
 from aotc.ir.layout import Layout, Unfold
 from aotc.ir.library import Run
 from aotc.ir.program import Compute, LibCall, Program, Whole
@@ -224,6 +225,9 @@ def _item(group: Group, axes: Sequence[Axis], tile: Box) -> tuple[int, ...]:
 
 def _tiles(group: Group, axes: Sequence[Axis], syms: Mapping[str, int]) -> Iterator[Box]:
     """Boxes ((lo, size), ...) of the anchor's axes, in the order of the Schedule's loops."""
+    if group.flat:
+        yield from _flat_tiles(group, axes, syms)
+        return
     names = {a.name: k for k, a in enumerate(axes)}
     unknown = [n for n in itertools.chain(group.tile, group.parallel) if n not in names]
     if unknown:
@@ -239,6 +243,22 @@ def _tiles(group: Group, axes: Sequence[Axis], syms: Mapping[str, int]) -> Itera
             k = names[name]
             box[k] = (lo, min(group.tile[name], extents[k] - lo))
         yield tuple(box)
+
+
+def _flat_tiles(group: Group, axes: Sequence[Axis], syms: Mapping[str, int]) -> Iterator[Box]:
+    """The same where some axes are counted through as one: lines of consecutive points."""
+    own = [a for a in axes if a.name in group.flat]
+    whole = Axis(group.flat_axis, prod((a.extent for a in own), start=Const(1)))
+    rest = tuple(a for a in axes if a not in own)
+    sizes = [index_value(a.extent, syms) for a in own]
+    for (first, count), *others in _tiles(replace(group, flat=()), (whole, *rest), syms):
+        other, end = dict(zip(rest, others)), first + count
+        while first < end:
+            at = dict(zip(own, map(int, np.unravel_index(first, sizes))))
+            n = min(end - first, sizes[-1] - at[own[-1]])
+            line = {a: (at[a], n if a is own[-1] else 1) for a in own}
+            yield tuple((other | line)[a] for a in axes)
+            first += n
 
 
 def _run_tile(group: Group, frames: Frames, anchor: str, placed: Mapping[str, Compute],

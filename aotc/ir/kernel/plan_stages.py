@@ -186,7 +186,8 @@ class Contract:
     as f32 are rounded to what the row multiplies, which they may not be. With mode "expanded" a
     panel of grouped weights is expanded to f32 in the scratch ``b.pad`` for all rows. writing: the
     Schedule's choices. again: threads that share it wait behind each tile, because what comes next
-    uses the memory of its steps.
+    uses the memory of its steps. part: the rows that a work item has, of all that ``m`` counts
+    (None: all).
     """
 
     micro: MicroKernel
@@ -206,6 +207,7 @@ class Contract:
     rounds: bool = False
     writing: StageChoice = UNSAID
     again: bool = False
+    part: Range | None = None
 
     @property
     def row(self) -> str:
@@ -231,11 +233,27 @@ class Contract:
             n = n * (maximum(r.hi - r.lo, Const(0)) if len(self.m) > 1 else r.hi - r.lo)
         return simplify(n)
 
+    @property
+    def own_rows(self) -> tuple[Range, ...]:
+        """Ranges of the rows that a work item has."""
+        return self.m if self.part is None else (self.part,)
+
+    @property
+    def first_row(self) -> Expr:
+        """Number of the first row that a work item has."""
+        return Const(0) if self.part is None else self.part.lo
+
+    @property
+    def end_row(self) -> Expr:
+        """Number behind that of the last one."""
+        return self.row_count if self.part is None else self.part.hi
+
     def lines(self) -> list[str]:
         slices = f", {self.slices.steps} steps at a time" if self.slices else ""
         turned = f", stored from {self.turned.scratch}" if self.turned else ""
         outer = f" for {_loops(self.outer)}" if self.outer else ""
-        return [f"contract {self.row}{outer}: rows {_loops(self.m)}, columns {self.n}{turned}",
+        of = f"{self.part} of " if self.part is not None else ""
+        return [f"contract {self.row}{outer}: rows {of}{_loops(self.m)}, columns {self.n}{turned}",
                 f"  {self.acc.name} = sum over {_loops(self.sums)}{slices} of a * b",
                 f"  a: {self.a}", f"  b: {self.b}", *(f"  {p}" for p in self.puts)]
 

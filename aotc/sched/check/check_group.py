@@ -16,7 +16,7 @@ from aotc.ir.stage_choice import REUSE, StageChoice
 from aotc.sched.accelerator.kernels import copy_faults, unit_faults
 from aotc.sched.check.choices import choices_of, value_faults
 from aotc.sched.check.dot_faults import dot_faults
-from aotc.sched.check.item_faults import item_faults
+from aotc.sched.check.item_faults import flat_faults, item_faults
 from aotc.sched.check.slice_faults import slice_faults
 from aotc.sched.memory.scratch import elements
 from aotc.sched.model.boxes import AnchorTile, Box, Places, starts_at_multiple, tile_anchor
@@ -55,7 +55,7 @@ def check_group(program: Program, schedule: Schedule, target: Target, g: Group) 
     if not stages:
         return _call(program, g)
     faults += _stage_names(g, [s.name for s in stages]) + _threads(target, g)
-    faults += copy_faults(program, target.machine, g)
+    faults += copy_faults(program, target.machine, g) + flat_faults(program, target, g)
     anchor = next((s for s in stages if g.anchor in s.computes), None)
     if anchor is None:
         return [f"group {g.name}: anchor {g.anchor} is inlined; choose from "

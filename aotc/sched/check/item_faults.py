@@ -1,7 +1,10 @@
-"""What is wrong with how a group's work items go along an axis: in a run, or balanced."""
+"""What is wrong with how a group's work items go along an axis, in a run, or balanced, and along
+several that are counted through as one."""
 
+from aotc.ir.program import Program
 from aotc.ir.schedule import Group
-from aotc.target.base import Machine
+from aotc.sched.model.stages import find_factors, group_stages
+from aotc.target.base import Machine, Target
 
 
 def item_faults(machine: Machine, g: Group) -> list[str]:
@@ -39,4 +42,21 @@ def _balance(machine: Machine, g: Group) -> list[str]:
     return []
 
 
-__all__ = ["item_faults"]
+def flat_faults(program: Program, target: Target, g: Group) -> list[str]:
+    """Faults of ``flat``: it is all row axes of a product that is alone in its group and that
+    threads share, a tile at a time."""
+    stages = group_stages(program, g.by_axes) if g.flat else ()
+    if not stages:
+        return []
+    where, s = f"group {g.name}: flat {', '.join(g.flat)}", stages[0]
+    row = next((u for u in target.ukernels if u.name == g.choice(s.name).row), None)
+    if len(stages) > 1 or row is None or row.staging is None or row.category != "contraction":
+        return [f"{where}; only the rows of a product alone in its group, on a row whose tiles "
+                "threads share, are counted through: remove it"]
+    f = find_factors(s, g.choice(s.name).lanes)
+    rows = () if f is None else tuple(a.name for a in s.axes if a in f.m)
+    return [] if f is None or g.flat == rows else [
+        f"{where}; name all axes of the product's rows, outermost first: {', '.join(rows)}"]
+
+
+__all__ = ["flat_faults", "item_faults"]

@@ -20,6 +20,7 @@ from aotc.ir.schedule import Group
 from aotc.ir.stage_choice import StageChoice
 from aotc.sched.accelerator.kernels import copied_tile
 from aotc.sched.choose.block_threads import choose_threads
+from aotc.sched.choose.flat_rows import count_rows_through
 from aotc.sched.choose.nest_tile import cut_nest
 from aotc.sched.choose.order import order_items
 from aotc.sched.choose.slices import balance_panels, leaves_cache, slice_candidates
@@ -56,6 +57,8 @@ def _tiled(program: Program, target: Target, g: Group, layouts: Mapping[str, Lay
     elif len(stages) > 1:
         tile = {}  # one work item: tiles of several stages are chosen with the group
     elif target.row(g.choices[anchor.name].row).category in PRODUCTS:
+        g = count_rows_through(program, target, g, anchor)
+        anchor, = group_stages(program, g)
         tile, split = _cheapest(program, target, g, layouts, _product_tiles(
             program, target, g, anchor))
         if not split:

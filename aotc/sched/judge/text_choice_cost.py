@@ -75,7 +75,7 @@ def _block(stage: Stage, kernel: LoweredKernel, target: Target) -> float:
         return 0.0
     said, machine = stage.writing.said, target.machine
     row, nr = target.product_row(stage.row), stage.micro.nr
-    rows, columns = points(stage.m) or stage.micro.mr, points((stage.n,)) or nr
+    rows, columns = points(stage.own_rows) or stage.micro.mr, points((stage.n,)) or nr
     seconds = order_cost(machine, (rows, columns, _terms(stage)), stage.micro.mr, nr,
                          str(said["order"]))
     if row.staging is not None:

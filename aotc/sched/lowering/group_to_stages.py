@@ -21,6 +21,7 @@ from aotc.sched.items.context import Context
 from aotc.sched.items.group_context import Opened, open_group
 from aotc.sched.lowering.lower_contract import lower_contract
 from aotc.sched.lowering.lower_dot import lower_dot
+from aotc.sched.lowering.lower_flat import lower_flat
 from aotc.sched.lowering.lower_kept import lower_kept
 from aotc.sched.lowering.lower_nest import lower_nest
 from aotc.sched.lowering.program_lines import program_lines
@@ -145,6 +146,8 @@ def _in_order(at: Opened) -> _Lowered:
 def _on_row(ctx: Context, s: Stage, row: KernelRow, box: Box) -> Sequence[PlanStage]:
     """A stage over its box as a row computes it."""
     if isinstance(row, ProductRow):
+        if ctx.group.flat:
+            return (lower_flat(ctx, row, box),)
         return ((lower_dot if row.category == "dot" else lower_contract)(ctx, s, row, box),)
     assert isinstance(row, NestRow), row
     return (lower_unrolled(ctx, s, row, box),) if row.category == "transform" else lower_nest(

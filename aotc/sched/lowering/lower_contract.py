@@ -26,8 +26,9 @@ _GRAINS = (16, 8, 4, 2, 1)  # elements of 1 to 16 bytes in 16 bytes
 
 
 def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box,
-                   factors: Factors | None = None) -> Contract:
-    """One Contract over the stage's box, as ``ctx.group.choices`` say.  factors: if not as read."""
+                   factors: Factors | None = None, part: Range | None = None) -> Contract:
+    """One Contract over the stage's box, as ``ctx.group.choices`` say.  factors: if not as read;
+    part: its rows, if they are no box."""
     choice = ctx.group.choices[stage.name]
     f = factors or factors_for(stage, choice.lanes)
     lane = next(a for a in f.n if a.name == choice.lanes)
@@ -47,7 +48,7 @@ def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box,
     return slice_contract(ctx, stage, k, mark_whole_tiles(ctx, drop_single_axes(Contract(
         micro, outer, tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, writing=choice.text,
-        rounds=row.a != row.stored and not all(
+        part=part, rounds=row.a != row.stored and not all(
             is_held(ctx.program, e, row.a) for e in (f.a, f.b))))), f.m)
 
 
@@ -68,7 +69,8 @@ def mark_whole_tiles(ctx: Context, c: Contract) -> Contract:
     """The Contract that knows which of its rows and columns fill every register tile: those whose
     number in one work item, not in the tensor, is a multiple of the tile's; and where its columns
     may begin and end."""
-    counts = {"rows": (c.row_count, c.micro.mr), "columns": (c.n.hi - c.n.lo, c.micro.nr)}
+    counts = {"rows": (simplify(c.end_row - c.first_row), c.micro.mr),
+              "columns": (c.n.hi - c.n.lo, c.micro.nr)}
     grain = next(n for n in _GRAINS if all(
         is_multiple(e, n, ctx.values) for e in (c.n.lo, c.n.hi)))
     return replace(c, grain=grain, whole=tuple(

@@ -124,7 +124,7 @@ def _ends(kernel: LoweredKernel) -> Ends:
 def _one_tile(c: Contract, ends: Ends) -> bool:
     """True if a work item surely has no more than one register tile of the Contract."""
     rows = 1
-    for r in c.m:
+    for r in c.own_rows:
         rows *= _most(r, ends)
     return rows <= c.micro.mr and _most(c.n, ends) <= c.micro.nr and all(
         _most(r, ends) == 1 for r in c.outer)
@@ -148,7 +148,8 @@ def with_ends(kernel: LoweredKernel) -> LoweredKernel:
 
     return replace(kernel, stages=tuple(
         replace(s, ranges=closed(s.ranges), reduce=closed(s.reduce)) if isinstance(s, Nest) else
-        replace(s, m=closed(s.m)) if isinstance(s, Contract) else s for s in kernel.stages))
+        replace(s, m=closed(s.m), part=None if s.part is None else closed((s.part,))[0])
+        if isinstance(s, Contract) else s for s in kernel.stages))
 
 
 def _staged_bytes(stage: PlanStage, target: Target, threads: int, lined: Lined) -> int:

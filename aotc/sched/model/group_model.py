@@ -32,6 +32,7 @@ from aotc.ir.indices.remap import invert_map
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import to_poly
+from aotc.sched.model.flat_numbers import flat_numbers
 from aotc.sched.model.group_numbers import Access, Extra, GroupModel, StageModel, Width
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import Stage, group_stages
@@ -54,7 +55,7 @@ def group_model(program: Program, group: Group, orders: Orders | None = None,
     of those that are not row-major; extra: {stage: Extra}, what its accesses cost, and its
     arithmetic where no vectors compute it; tuning: what operations take (None: usually).
     ScheduleError where its stages cannot be formed."""
-    stages = group_stages(program, group)
+    stages = group_stages(program, group.by_axes)
     anchor = next((i for i, s in enumerate(stages) if group.anchor in s.computes), None)
     if anchor is None:
         raise ScheduleError(f"group {group.name}: anchor {group.anchor!r} is no stage of it")
@@ -71,7 +72,8 @@ def group_model(program: Program, group: Group, orders: Orders | None = None,
         key = s, tuple([orders.get(b) for b in s.buffers]), more, tuple(lows.items())
         if key not in known:
             known[key] = _stage_model(program, s, orders, more, lows, op_cost)
-        found.append(known[key])
+        found.append(known[key] if not group.flat or i != anchor else flat_numbers(
+            known[key], group.flat, group.flat_axis))
         for a in found[-1].reads:
             if a.buffer in made:
                 at = tuple(map(min, *a.lows)) if len(a.lows) > 1 else a.lows[0]

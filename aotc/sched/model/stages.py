@@ -8,6 +8,7 @@ main's axes by inverting their index maps.  Group -> tuple of Stage, in executio
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 from aotc.errors import ScheduleError
@@ -20,7 +21,6 @@ from aotc.ir.expr import (
     Load,
     Shape,
     Var,
-    children,
     loads,
     rewrite,
     show,
@@ -116,58 +116,6 @@ def expand(expr: Expr, inline: Mapping[str, Compute]) -> Expr:
     return rewrite(expr, visit)
 
 
-@dataclass(frozen=True)
-class TreeSize:
-    """An expression written out as a tree: ``nodes``, ``depth`` (nodes on the longest way down)
-    and ``reads`` {buffer: (how many loads of it, depth of the deepest)}."""
-
-    nodes: int
-    depth: int
-    reads: dict[str, tuple[int, int]]
-
-    def inlined(self, sizes: Mapping[str, "TreeSize"]) -> "TreeSize":
-        """That of the expression with every load of a buffer in ``sizes`` ({buffer: TreeSize})
-        replaced by what it reads, as ``expand`` would."""
-        found = {b: self.reads[b] for b in sizes if b in self.reads}
-        nodes = self.nodes + sum(times * sizes[b].nodes for b, (times, _) in found.items())
-        depth = max([self.depth] + [at + sizes[b].depth for b, (_, at) in found.items()])
-        reads = {b: r for b, r in self.reads.items() if b not in found}
-        for b, (times, at) in found.items():
-            for inner, (n, d) in sizes[b].reads.items():
-                known = reads.get(inner, (0, 0))
-                reads[inner] = known[0] + times * n, max(known[1], at + d)
-        return TreeSize(nodes, depth, reads)
-
-
-def tree_size(expr: Expr) -> TreeSize:
-    """The TreeSize of an expression, which is a graph: one that reads each of its parts twice
-    doubles with every level."""
-    order: list[Expr] = []
-    depth: dict[Expr, int] = {}
-    seen: set[Expr] = set()
-    todo = [(expr, False)]
-    while todo:
-        e, done = todo.pop()
-        if done:
-            order.append(e)
-            depth[e] = 1 + max((depth[k] for k in children(e)), default=0)
-        elif e not in seen:
-            seen.add(e)
-            todo.append((e, True))
-            todo += [(k, False) for k in children(e)]
-    times, at = dict.fromkeys(order, 0), dict.fromkeys(order, 1)
-    reads: dict[str, tuple[int, int]] = {}
-    times[expr] = 1
-    for e in reversed(order):
-        for k in children(e):
-            times[k] += times[e]
-            at[k] = max(at[k], at[e] + 1)
-        if isinstance(e, Load):
-            known = reads.get(e.buffer, (0, 0))
-            reads[e.buffer] = known[0] + times[e], max(known[1], at[e])
-    return TreeSize(sum(times.values()), depth[expr], reads)
-
-
 def target_memo(program: Program, target: Target) -> dict[Hashable, Any]:
     """A dict of what has been found for stages of a Program on a target: keys are tuples of what it
     is, the stage, and what else it follows from."""
@@ -211,7 +159,39 @@ def group_stages(program: Program, group: Group) -> tuple[Stage, ...]:
     found: tuple[Stage, ...] | None = program.memo.get(key)
     if found is None:
         found = program.memo[key] = _group_stages(program, group)
-    return found
+    if not group.flat:
+        return found
+    known: dict[Hashable, tuple[Stage, ...]] = program.known("flat stages", *key)
+    if (group.anchor, group.flat) not in known:
+        known[group.anchor, group.flat] = tuple([count_as_one(
+            s, group) if group.anchor in s.computes else s for s in found])
+    return known[group.anchor, group.flat]
+
+
+def count_as_one(stage: Stage, group: Group) -> Stage:
+    """The Stage with the axes that its group counts through as one replaced by one axis, at the
+    place of the innermost.  ScheduleError where it has no such axes."""
+    axes = [next((a for a in stage.axes if a.name == n), None) for n in group.flat]
+    own = [a for a in axes if a is not None]
+    if len(own) < max(2, len(group.flat)) or own != [a for a in stage.axes if a in own]:
+        raise ScheduleError(f"group {group.name}: flat {', '.join(group.flat)}; name two or more "
+                            "axes of the anchor, outermost first: "
+                            + ", ".join(a.name for a in stage.axes))
+    whole = Axis(group.flat_axis, simplify(prod((a.extent for a in own), start=Const(1))))
+    digits, left = dict[Expr, Expr](), Const(1)
+    inner: Expr = left
+    for a in reversed(own):
+        at = whole // inner
+        digits[a] = simplify(at if a is own[0] else at % a.extent)
+        inner = inner * a.extent
+
+    def here(e: Expr) -> Expr:
+        return simplify(substitute(e, digits))
+
+    outputs = tuple(Output(o.buffer, tuple(map(here, o.index)), here(o.value))
+                    for o in stage.outputs)
+    kept = tuple(whole if a is own[-1] else a for a in stage.axes if a is own[-1] or a not in own)
+    return replace(stage, axes=kept, body=here(stage.body), outputs=outputs)
 
 
 def computes_of(program: Program, group: Group) -> list[Compute]:

@@ -124,7 +124,7 @@ def way_cost(c: Contract, which: str, way: Way, target: Target) -> float:
 
 def _order(c: Contract, machine: Machine) -> str:
     """Which loop over a work item's register tiles is the outermost."""
-    sizes, ways = tuple(map(points, (c.m, (c.n,), (*c.taps, c.k)))), [
+    sizes, ways = tuple(map(points, (c.own_rows, (c.n,), (*c.taps, c.k)))), [
         str(w) for w in TEXTS["order"]]
     rows, columns, terms = sizes
     if rows is None or columns is None or terms is None:

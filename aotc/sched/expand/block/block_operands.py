@@ -176,11 +176,13 @@ class Operands:
         return () if at.whole("sum") else (compare("lt", at.k0 + k, at.kc),)
 
     def _made(self, which: str, names: Body, rule: Expr, value: Expr) -> Source:
-        """An element that is computed, or copied from where it lies."""
-        if not self.at.is_copied(which):
+        """An element that is computed, or copied, or loaded with its neighbours, from where it
+        lies."""
+        fetch, width, _ = self.at.way(which)
+        if fetch != "copy" and width == 1:
             return Source(names, rule, None, value, None)
         load, guard = zero_filled_load(value)
-        assert load is not None, value  # nothing else is copied
+        assert load is not None, value  # nothing else is fetched so
         return Source(names, rule, guard, value, Box(load.buffer, load.index[0]))
 
     def _spot(self, which: str, step: Expr) -> Box:

@@ -123,7 +123,8 @@ class BlockSteps:
 
     @property
     def rows(self) -> Expr:
-        return _named(self.c.row_count, "rows")
+        """The number behind that of the last row."""
+        return _named(self.c.end_row, "rows")
 
     @property
     def kc(self) -> Expr:
@@ -150,7 +151,7 @@ class BlockSteps:
 
     def lets(self) -> Body:
         """The names of the sizes that are no numbers."""
-        found = (("rows", self.c.row_count), ("kc", self.kc_value),
+        found = (("rows", self.c.end_row), ("kc", self.kc_value),
                  ("k_steps", self.k_steps_value), ("steps", simplify(self.taps * self.k_steps)))
         return tuple(Let(_own(a), e) for a, e in found if not isinstance(e, Const))
 
@@ -164,7 +165,7 @@ class BlockSteps:
         return For(self.n0, self.c.n.lo, self.c.n.hi, body, step=self.nr)
 
     def rows_loop(self, body: Body) -> For:
-        return For(self.m0, Const(0), self.rows, body, step=self.mr)
+        return For(self.m0, self.c.first_row, self.rows, body, step=self.mr)
 
     @property
     def counters(self) -> tuple[Axis, ...]:
