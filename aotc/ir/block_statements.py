@@ -134,17 +134,19 @@ class Digits(Stmt):
 @dataclass(frozen=True)
 class Fetch(Stmt):
     """Begin to copy ``width`` neighbours of ``dtype`` from outside the block's memory into it, or
-    zeros where not ``valid``: the place they come from means nothing there.  They are there, for
-    the thread that began, once their group has ``Arrived``."""
+    as many times ``fill`` where not ``valid``: the place they come from means nothing there.  They
+    are there, for the thread that began, once their group has ``Arrived``."""
 
     to: Box
     source: Box
     width: int
     valid: Expr
     dtype: str
+    fill: int = 0
 
     def lines(self) -> list[str]:
-        return [f"fetch {self.width}: {self.to} = {self.source} if {show(self.valid)} else zeros"]
+        other = f"all {self.fill}" if self.fill else "zeros"
+        return [f"fetch {self.width}: {self.to} = {self.source} if {show(self.valid)} else {other}"]
 
 
 @dataclass(frozen=True)
@@ -247,18 +249,20 @@ class Rounded(Stmt):
 
 @dataclass(frozen=True)
 class Sums(Stmt, method="sums_start"):
-    """``name`` is MR x NR sums in the registers of the block's threads, of each of ``teams`` of
-    them: zeros."""
+    """``name`` is MR x NR sums of ``dtype`` in the registers of the block's threads, of each of
+    ``teams`` of them: zeros."""
 
     name: str
     mr: int
     nr: int
     teams: int = 1
     note: str = field(default="", compare=False)
+    dtype: str = "f32"
 
     def lines(self) -> list[str]:
         teams = f" of {self.teams} teams each" if self.teams > 1 else ""
-        return [f"sums {self.name}: {self.mr} x {self.nr}{teams}"]
+        kind = "" if self.dtype == "f32" else f" {self.dtype}"
+        return [f"sums {self.name}: {self.mr} x {self.nr}{kind}{teams}"]
 
 
 @dataclass(frozen=True)

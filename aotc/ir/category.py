@@ -203,6 +203,15 @@ def zero_filled_load(a: Expr) -> tuple[Load | None, Expr | None]:
     return zero_filled(a)
 
 
+def copied_load(a: Expr) -> tuple[Load | None, Expr | None, float]:
+    """(Load, guard, value outside the guard) of an operand whose elements can be copied as they
+    lie: of floats that value is zero, as of ``zero_filled_load``; no Load for others."""
+    load, guard = zero_filled_load(a)
+    if load is not None:
+        return load, guard, 0
+    return row_source(a) if is_int(a.dtype) else (None, None, 0)
+
+
 def zero_outside(e: Expr, cond: Expr | None) -> Expr:
     """``e`` where a condition holds (None: everywhere), else zero."""
     return e if cond is None else Where(cond, e, Const(0, e.dtype))

@@ -138,23 +138,23 @@ class StageChoice:
         "f32 elements that a window's blocks are fetched ahead (0: none are)", (0, 1 << 20), FOLDS)
     stages: int | None = _text(
         "steps of a product in the memory of a block of threads, the one that is multiplied among "
-        "them", (1, 8), (), ("contraction",), "staging")
+        "them", (1, 8), (), PRODUCTS, "staging")
     a_fetch: str | None = _text(
         "how A's elements come to that memory: as they are, while the threads go on, or each "
-        "computed, or loaded, into a register first", ("copy", "value"), (), ("contraction",),
+        "computed, or loaded, into a register first", ("copy", "value"), (), PRODUCTS,
         "staging")
     a_width: int | None = _text(
-        "elements of A that are fetched at once", (1, 16), (), ("contraction",), "staging")
+        "elements of A that are fetched at once", (1, 16), (), PRODUCTS, "staging")
     a_along: str | None = _text(
         "whose neighbours neighbouring threads fetch: those of the sum, or of the rows",
-        ("sum", "rows"), (), ("contraction",), "staging")
+        ("sum", "rows"), (), PRODUCTS, "staging")
     b_fetch: str | None = _text(
-        "how B's elements come to that memory", ("copy", "value"), (), ("contraction",), "staging")
+        "how B's elements come to that memory", ("copy", "value"), (), PRODUCTS, "staging")
     b_width: int | None = _text(
-        "elements of B that are fetched at once", (1, 16), (), ("contraction",), "staging")
+        "elements of B that are fetched at once", (1, 16), (), PRODUCTS, "staging")
     b_along: str | None = _text(
         "whose neighbours neighbouring threads fetch: those of the columns, or of the sum",
-        ("columns", "sum"), (), ("contraction",), "staging")
+        ("columns", "sum"), (), PRODUCTS, "staging")
     team: int | None = _text(
         "threads that fold an element together, or warps where lanes lie along the sum, in a "
         "block of threads", (1, 1024), (), FOLDS)

@@ -85,20 +85,21 @@ class BlockRuns(TileRuns):
     def _neighbours(self, width: int) -> Array:
         return np.arange(width).reshape(-1, *[1] * len(self.shape))
 
-    def _found(self, source: Box, width: int, valid: Expr, dtype: str = "f32") -> Array:
-        """Neighbours at a place, zeros where they are not valid."""
+    def _found(self, source: Box, width: int, valid: Expr, dtype: str = "f32",
+               fill: int = 0) -> Array:
+        """Neighbours at a place, ``fill`` where they are not valid."""
         there = np.asarray(self.full(self.now(valid)), bool)
-        found = np.zeros((width, *self.shape), DTYPES[dtype].numpy)
+        found = np.full((width, *self.shape), fill, DTYPES[dtype].numpy)
 
         def take() -> None:
             at = self.full(self.now(source.offset)) + self._neighbours(width)
-            found[...] = np.where(there, self.memory.read(source.buffer, at, self.mask), 0)
+            found[...] = np.where(there, self.memory.read(source.buffer, at, self.mask), fill)
         self.inside((), there, take)
         return found
 
     def fetch(self, s: Fetch) -> None:
         at = self.full(self.now(s.to.offset)) + self._neighbours(s.width)
-        found = self._found(s.source, s.width, s.valid, s.dtype)
+        found = self._found(s.source, s.width, s.valid, s.dtype, s.fill)
         self.memory.fetch(s.to.buffer, at, found, self.mask)
 
     def commit(self, s: Commit) -> None:
@@ -147,13 +148,13 @@ class BlockRuns(TileRuns):
     # ------------------------------------------------------------ sums
 
     def sums_start(self, s: Sums) -> None:
-        self.block_sums[s.name] = np.zeros((s.teams, s.mr, s.nr), np.float32)
+        self.block_sums[s.name] = np.zeros((s.teams, s.mr, s.nr), DTYPES[s.dtype].numpy)
 
     def block_tile(self, s: BlockTile) -> None:
-        sums = self.block_sums[s.sums.name]
-        a = self._operand(s.a, s.sums.mr, s.depth, s.swizzle[0])
+        sums, kind = self.block_sums[s.sums.name], s.sums.dtype
+        a = self._operand(s.a, s.sums.mr, s.depth, s.swizzle[0], kind)
         shape = (s.sums.nr, s.depth) if s.by_columns else (s.depth, s.sums.nr)
-        b = self._operand(s.b, *shape, s.swizzle[1])
+        b = self._operand(s.b, *shape, s.swizzle[1], kind)
         b = b.T if s.by_columns else b
         a, b = (to_tf32(x) for x in (a, b)) if s.rounded == TF32 else (a, b)
         share = s.depth // s.sums.teams
@@ -162,15 +163,16 @@ class BlockRuns(TileRuns):
             if s.count is None or int(self.now(s.first)) + first < int(self.now(s.count)):
                 sums[team] += a[:, first:first + share] @ b[first:first + share]
 
-    def _operand(self, box: Box, rows: int, columns: int, swizzle: Swizzle | None) -> Array:
-        """A step of an operand in the block's memory, in f32."""
+    def _operand(self, box: Box, rows: int, columns: int, swizzle: Swizzle | None,
+                 dtype: str) -> Array:
+        """A step of an operand in the block's memory, in the dtype of sums."""
         step = int(self.now(box.strides[0]))
         i, j = np.ogrid[:rows, :columns]
         if swizzle is not None:
             turned = j // swizzle.chunk ^ i // swizzle.rows % swizzle.chunks
             j = turned * swizzle.chunk + j % swizzle.chunk
         found = self.memory.read(box.buffer, self.now(box.offset) + i * step + j, None)
-        return from_bf16(found) if found.dtype == np.uint16 else found.astype(np.float32)
+        return from_bf16(found) if found.dtype == np.uint16 else found.astype(DTYPES[dtype].numpy)
 
     def join_sums(self, s: JoinSums) -> None:
         self.block_sums[s.into.name] += self.block_sums[s.sums.name]

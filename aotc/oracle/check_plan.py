@@ -334,6 +334,8 @@ class _Kernel:
             return
         at = o.offset + k * o.stride + (c.n.axis if o.mode == "direct" else Const(0))
         tap = o.tap or Const(0)
+        if o.mode == "columns":
+            at, tap = o.offset + c.n.axis * o.stride + k, k.extent
         for r in reversed(c.taps):
             at, tap = at + r.axis * tap, tap * r.axis.extent
         self.access(scope, o.buffer, at, f"{what}, {o.buffer}[{simplify(at)}]", guard)

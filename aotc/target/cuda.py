@@ -5,12 +5,13 @@ A work item is a thread block, scratch is its shared memory, a vector's lanes ar
 
 from dataclasses import replace
 
-from aotc.ir.dtypes import TF32
+from aotc.ir.category import Dtypes
+from aotc.ir.dtypes import HALF, TF32
 from aotc.ir.numbers.grouped import LEAST
 from aotc.target.base import Cross, Machine, Target
 from aotc.target.gpus import GPUS
 from aotc.target.kernel_rows import GroupedWeights, ProductRow, RegisterTile, SharedTile, Staging
-from aotc.target.micro_kernels import CODES, thread_nests
+from aotc.target.micro_kernels import CODES, operands, thread_nests
 
 _LANES = 32  # threads of a warp
 _STAGES = 3  # steps of a sum in shared memory: one that is multiplied, and those on their way
@@ -96,14 +97,28 @@ def _tensor_core_tf32(mr: int, nr: int, bk: int, warp: tuple[int, int],
                    shared=replace(row.shared, staging=staging, registers=registers))
 
 
+def _tensor_core_bytes(mr: int, nr: int, bk: int, warp: tuple[int, int], a: str,
+                       registers: int) -> ProductRow:
+    """The same of bytes, u8 or s8 by s8, sums in i32: twice the products of an instruction in its
+    time.  Columns lie as rows do."""
+    row = _tensor_core(mr, nr, 2 * bk, warp, HALF)
+    assert row.shared is not None and row.shared.staging is not None and row.rate is not None
+    staging = replace(row.shared.staging, pitch=(bk // 4, nr // 4))
+    return replace(
+        row, name=f"dot_{operands(Dtypes(a, 'i8', 'i32'))}_{row.tile}__mma", category="dot", a=a,
+        b=("i8",), sums="i32", rate=2 * row.rate,
+        shared=replace(row.shared, steps=bk, staging=staging, registers=registers))
+
+
 # Small tiles are for products of few rows and columns: a multiprocessor has one or two blocks of
 # those, and teams give it warps enough.  A large BK makes barriers rare and pads short sums; what
 # a row for those loses beside its twin is in its load_cost.
 _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4, 8, 64, 4),
          _tiled(32, 64, 4, 4, 16, load_cost=5.5), _tiled(32, 32, 4, 4, 64, 4),
          _tiled(32, 32, 2, 4, 16, load_cost=4.7), _few(1, "contraction_f32", "f32", ("f32",)),
-         *map(_few_grouped, (1, 4, 8)), *(_few(mr, "dot_u8s8", "u8", ("i8",), "i32")
-                                          for mr in (1, 4, 8)),
+         *map(_few_grouped, (1, 4, 8)), *(
+             _few(mr, f"dot_{name}", a, ("i8",), "i32")
+             for name, a in (("u8s8", "u8"), ("s8s8", "i8")) for mr in (1, 4, 8)),
          _expanded(64, 64, 8, 4, 16), _expanded(32, 64, 4, 8, 64, 4),
          *(row for dtype in ("f16", "bf16") for row in (
              _tensor_core(16, 128, 64, (16, 32), dtype),
@@ -117,6 +132,13 @@ _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4,
          _tensor_core_tf32(32, 64, 32, (16, 32), 255),
          _tensor_core_tf32(64, 64, 32, (32, 32), 200),
          _tensor_core_tf32(128, 64, 16, (64, 32), 200),
+         *(row for a in ("u8", "i8") for row in (
+             _tensor_core_bytes(16, 128, 128, (16, 32), a, 112),
+             _tensor_core_bytes(32, 64, 128, (16, 32), a, 112),
+             _tensor_core_bytes(64, 64, 64, (32, 32), a, 120),
+             _tensor_core_bytes(64, 128, 64, (32, 64), a, 168),
+             _tensor_core_bytes(128, 128, 64, (64, 32), a, 128),
+             _tensor_core_bytes(128, 256, 64, (64, 64), a, 255))),
          *thread_nests("simt"))
 
 

@@ -54,7 +54,7 @@ def make_machine(capability: int, workers: int, flops: float, copied: float, l2:
     tuning = Tuning(
         walk_states=1000, worker_threads=has.threads, worker_blocks=has.blocks,
         worker_shared=has.shared_kib * _KIB,
-        unit_rate={"f16": f16, "bf16": f16, "tf32": f16 / 2, "i8": i8})
+        unit_rate={"f16": f16, "bf16": f16, "tf32": f16 / 2, "u8": i8, "i8": i8})
     return Machine(memories, scratch="shared", workers=workers, flops=flops / workers,
                    grain_flops=1, items=1 << 20, item_points=4096, row_points=1024, item_tiles=1,
                    in_order=False, threads=_THREADS, threads_max=1024, launch=_LAUNCH,

@@ -258,6 +258,18 @@ class ProductRow(KernelRow):
         return "f32" if self.a == TF32 else self.a
 
     @property
+    def stored_b(self) -> str:
+        """The same of B, where threads have brought it to their block's memory."""
+        return self.b[0] if is_int(self.sums) else self.stored
+
+    @property
+    def by_columns(self) -> bool:
+        """True if threads read neighbours of the sum of one column of B at a time, from a block's
+        memory: a step of B lies by its columns there, and so do weights that are packed while
+        compiling, each column's terms side by side."""
+        return self.staging is not None and is_int(self.sums)
+
+    @property
     def expands_panels(self) -> bool:
         """True if stored weights become factors once for all rows of a work item, in scratch."""
         return self.grouped is not None and self.grouped.once

@@ -328,9 +328,9 @@ class Tuning:
     nest_registers: int = _of(40, "registers of a thread of a nest", "registers", "ptxas 13.0, "
                               "sm_90: kernels of maps, folds and windows of the rows' cases", 1)
     unit_rate: Mapping[str, float] = _of(
-        {"f16": 16.0, "bf16": 16.0, "tf32": 8.0, "i8": 32.0}, "the most products, by type of the "
-        "operands, that a row on units which warps share does in the time of one in f32",
-        "products", "data sheets, dense, sums in f32 (of bytes in i32): capability 8.0")
+        {"f16": 16.0, "bf16": 16.0, "tf32": 8.0, "u8": 32.0, "i8": 32.0}, "the most products, by "
+        "type of the operands, that a row on units which warps share does in the time of one in "
+        "f32", "products", "data sheets, dense, sums in f32 (of bytes in i32): capability 8.0")
 
     @property
     def line_floats(self) -> int:

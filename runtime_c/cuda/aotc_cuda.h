@@ -137,6 +137,14 @@ AOTC_DEVICE int32_t aotc_dot4_u8s8(uint32_t a, uint32_t b, int32_t sum)
     return out;
 }
 
+/* The same of signed bytes of both. */
+AOTC_DEVICE int32_t aotc_dot4_s8s8(uint32_t a, uint32_t b, int32_t sum)
+{
+    int32_t out;
+    asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(sum));
+    return out;
+}
+
 /* ------------------------------------------------------------------ barriers, warps */
 
 #define aotc_syncthreads() __syncthreads()

@@ -47,8 +47,11 @@ AOTC_DEVICE aotc_f32x4 aotc_take4_half(From from)
 template <class From>
 AOTC_DEVICE uint32_t aotc_take_word(From from)
 {
-    return from[0] | static_cast<uint32_t>(from[1]) << 8 | static_cast<uint32_t>(from[2]) << 16 |
-           static_cast<uint32_t>(from[3]) << 24;
+    uint32_t word = 0;
+    AOTC_UNROLL
+    for (int i = 0; i < 4; ++i)
+        word |= static_cast<uint32_t>(static_cast<uint8_t>(from[i])) << 8 * i;
+    return word;
 }
 
 template <class From>
@@ -76,6 +79,25 @@ AOTC_DEVICE void aotc_madd_bytes(int32_t *acc, uint32_t a, aotc_u32x4 b)
     acc[1] = aotc_dot4_u8s8(a, b.y, acc[1]);
     acc[2] = aotc_dot4_u8s8(a, b.z, acc[2]);
     acc[3] = aotc_dot4_u8s8(a, b.w, acc[3]);
+}
+
+AOTC_DEVICE void aotc_madd_signed_bytes(int32_t *acc, uint32_t a, aotc_u32x4 b)
+{
+    acc[0] = aotc_dot4_s8s8(a, b.x, acc[0]);
+    acc[1] = aotc_dot4_s8s8(a, b.y, acc[1]);
+    acc[2] = aotc_dot4_s8s8(a, b.z, acc[2]);
+    acc[3] = aotc_dot4_s8s8(a, b.w, acc[3]);
+}
+
+/* N times a value to shared memory, aligned to as many bytes, where a copy has nothing to read. */
+template <int N, class T>
+AOTC_DEVICE void aotc_fill(aotc_shared<T> to, T value)
+{
+    aotc_pack<T, N> all;
+    AOTC_UNROLL
+    for (int i = 0; i < N; ++i)
+        all.of[i] = value;
+    aotc_store_pack(to, all);
 }
 
 /* ---------------------------------------------------------------- weights in groups */

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from contraction_cases import long_case, stored_types
+from dot_cases import long_dot
 from harness import INFO, Case, merged
 from sass import compile_kernels, parse_sass, why_no_sass
 from source_tree import ROOT
@@ -35,6 +36,9 @@ INSTRUCTIONS = {
     ("contraction_tf32_64x64__mma", "f32"): 10.1, ("contraction_tf32_128x64__mma", "f32"): 7.5,
     ("contraction_f16_16x128__mma", "f16"): 10.3, ("contraction_f16_32x32__mma", "f16"): 12.6,
     ("contraction_f16_32x64__mma", "f16"): 8.5,
+    **{(f"dot_{name}s8_{tile}__mma", dtype): limit
+       for name, dtype in (("u8", "u8"), ("s8", "i8"))
+       for tile, limit in (("16x128", 10.8), ("32x64", 8.2), ("64x64", 6.3))},
     **{(f"contraction_{t}_{tile}__mma", "f32"): limit for t in ("f16", "bf16")
        for tile, limit in (("16x128", 21.6), ("32x32", 19.2), ("32x64", 14.2), ("64x64", 8.3),
                            ("64x128", 10.5), ("128x128", 6.9))}}
@@ -80,9 +84,10 @@ def map_of(dtype):
 @pytest.mark.parametrize("name", GPUS)
 def test_loops_of_products_multiply(name, tmp_path):
     target, wrong = GPUS[name], []
-    rows = [(r, stored) for r in target.ukernels if r.category == "contraction"
-            for stored in stored_types(r)]
-    made = compiled([long_case(r, target, t) for r, t in rows], target, tmp_path / "b")
+    rows = [(r, stored) for r in target.rows("contraction") for stored in stored_types(r)]
+    rows += [(r, r.a) for r in target.rows("dot") if r.by_columns]
+    made = compiled([long_dot(r, target) if r.category == "dot" else long_case(r, target, t)
+                     for r, t in rows], target, tmp_path / "b")
     for (row, stored), (kernel, code, blocks) in zip(rows, made):
         assert kernel.lowered.stages[0].row == row.name
         opcode, key = multiplier(row), (row.name, stored)

@@ -16,7 +16,7 @@ from aotc.sched.rows.panels import panel_layout
 
 # of a row with operands of a type, relative to the largest result: f16 and tf32 have 11 bits,
 # bf16 8
-TOLERANCE = {"f32": 2e-5, "f16": 3e-3, "tf32": 3e-3, "bf16": 2.4e-2, "u8": 0}
+TOLERANCE = {"f32": 2e-5, "f16": 3e-3, "tf32": 3e-3, "bf16": 2.4e-2, "u8": 0, "i8": 0}
 MODES = tuple((a, b) for a in ("rows", "packed") for b in ("panel", "direct", "packed"))
 
 

@@ -43,7 +43,7 @@ def _forced(name, m, row, target, mode, k, tile=(), output="y"):
     stage = group_stages(p, one_group(p, (output,), {}, {}).groups[0])[0]
     f, weights = dot_factors(stage)
     axis = next(r for r in f.k if r.name == k)
-    layout = dot_layout(f, weights, axis, row.tile.nr, p.consts["w"].shape)
+    layout = dot_layout(f, weights, axis, row, p.consts["w"].shape)
     loops = {"lanes": f.lane.name, "k": k, "a": mode, "b": "panel"}
     return pair(name, p, stage.name, row, loops, target, tile, {"w": layout.to_json()},
                 special=EXTREME[row.a])
@@ -154,7 +154,7 @@ def dot_cases(row, target):
     yield _matmul(row, target, rng, "rows", (Sym("m", 1, 40), nr + 2, 8), "f32")
     yield _by_matrices(row, target, rng, (3, mr + 1, 2, nr + 1, 8))
     yield _by_matrices(row, target, rng, (2, 3, 1, nr, 5))
-    if row.shared is None:  # threads read columns that are packed while compiling
+    if row.shared is None or row.by_columns:  # others read columns that are packed while compiling
         yield _of_two(row, target, (2, mr + 1, nr + 3, 8), False)
         yield _of_two(row, target, (3, 2 * mr, nr, 23), True)
         yield _of_two(row, target, (2, mr, 2 * nr + 1, 36), True)
@@ -164,6 +164,13 @@ def dot_cases(row, target):
     for mode in ("rows", "packed", "runs"):
         for geometry in ((1, 0, 0), (1, 1, 0), (2, 1, 131 if row.a == "u8" else -125)):
             yield _convolution(row, target, rng, mode, *geometry)
+
+
+def long_dot(row, target):
+    """Rows of bytes times weights where tiles and steps are whole and operands lie at multiples of
+    16 bytes, as in large models; what comes of it is rounded again."""
+    return _matmul(row, target, np.random.default_rng(row.tile.mr), "rows",
+                   (4 * row.tile.mr, 4 * row.tile.nr, 1024), "u8").fast
 
 
 # ---------------------------------------------------------------- vector nests

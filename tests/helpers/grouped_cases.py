@@ -52,7 +52,7 @@ def _matmul(row, target, mode, g, size, tile=(), special=()):
     stage = next(s for s in group_stages(p, one_group(p, ("z",), {}, {}).groups[0])
                  if "y" in s.computes)
     f, weights = dot_factors(stage)
-    layout = dot_layout(f, weights, k, row.tile.nr, p.consts["w"].shape, True)
+    layout = dot_layout(f, weights, k, row, p.consts["w"].shape, True)
     staged = row.staging is not None
     loops = {"lanes": "j", "k": "k", "a": mode, "b": "packed" if staged else "panel"}
     return pair(f"{mode} {rows},{columns},{depth} {g} {dict(tile)} {special}", p, stage.name, row,

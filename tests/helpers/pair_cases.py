@@ -45,7 +45,7 @@ def _forced(name, m, row, target, mode, k, tile=(), special=()):
     stage = next(s for s in group_stages(p, group) if "y" in s.computes)
     f, weights = dot_factors(stage)
     axis = next(r for r in f.k if r.name == k)
-    layout = dot_layout(f, weights, axis, row.tile.nr, p.consts["w"].shape)
+    layout = dot_layout(f, weights, axis, row, p.consts["w"].shape)
     loops = {"lanes": f.n[0].name, "k": k, "a": mode, "b": "panel"}
     made = pair(name, p, stage.name, row, loops, target, tile, {"w": layout.to_json()},
                 special=special, tol=4e-6)

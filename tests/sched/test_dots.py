@@ -10,6 +10,7 @@ from harness import Case, build_cases, every
 from te_programs import Maker, ax, random_feeds
 
 from aotc.emit.text.dialect import environment
+from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Cast, Const, Sym, Where, compare
 from aotc.ir.schedule import Schedule
 from aotc.oracle.evaluate import evaluate
@@ -21,14 +22,16 @@ from aotc.target.kernel_rows import ProductRow, RegisterTile
 TARGET = TARGETS["x86-64-v4-vnni"]
 
 
-def product(depth=16, constant=True, columns=70, rows=9, across=True, threes=False):
-    """y i32[rows, columns] = x u8[rows, depth] * w i8[depth, columns]; across: columns that are no
-    constant lie side by side in memory, not along the sum; threes: nor evenly."""
+def product(depth=16, constant=True, columns=70, rows=9, across=True, threes=False,
+            dtypes=("u8", "i8")):
+    """y i32[rows, columns] = x u8[rows, depth] * w i8[depth, columns], or of other ``dtypes``;
+    across: columns that are no constant lie side by side in memory, not along the sum; threes: nor
+    evenly."""
     m = Maker()
-    m.input("x", rows, depth, dtype="u8")
+    m.input("x", rows, depth, dtype=dtypes[0])
     i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
     if constant:
-        m.const("w", np.ones((depth, columns), np.int8))
+        m.const("w", np.ones((depth, columns), DTYPES[dtypes[1]].numpy))
         w = m.ref("w", k, j)
     elif threes:
         m.input("w", (depth + 2) // 3, columns, 3, dtype="i8")
@@ -130,7 +133,24 @@ def test_weights_behind_a_guard_run_in_plain_loops():
 def test_targets_without_a_row_run_nests():
     """Plain loops, or lanes where those are threads, which compute any dtype."""
     assert chosen(product(), TARGETS["riscv64"]) == ("loops", {})
-    assert chosen(product(rows=91), TARGETS["cuda"])[0] == "reduction__simt"
+    assert chosen(product(rows=91, dtypes=("i16", "i16")), TARGETS["cuda"])[0] == "reduction__simt"
+
+
+def test_weights_for_tensor_cores_lie_by_columns():
+    """Whole 16 bytes of each, whichever tile reads them; computed ones are read where they lie."""
+    target, tiles = TARGETS["cuda:sm_80"], set()
+    for rows in (91, 1 << 16):
+        p = product(depth=50, rows=rows, columns=256)
+        s = decide(p, target)
+        (group,) = s.groups
+        assert s.layouts["w"] == (("reorder", (1, 0)), ("fuse", 1, 1), ("pad", 1, 0, 14))
+        tiles.add(group.choices["y"].row)
+        assert group.choices["y"].b == "panel"
+        assert not check_schedule(p, s, target)
+    assert len(tiles) == 2 and all(t.endswith("__mma") for t in tiles)
+    for across in (True, False):
+        row, loops = chosen(product(rows=91, constant=False, across=across), target)
+        assert row.endswith("__mma") and loops["b"] == "packed"
 
 
 @pytest.mark.parametrize("columns, row", [(32, "13x32"), (20, "13x32"), (64, "7x64"), (96, "13x32"),

@@ -16,12 +16,14 @@ _COLUMNS = {"f32": ("aotc_f32x4", "aotc_load4", "aotc_madd4"),
             HALF: ("aotc_u32x4", "aotc_load16", "aotc_madd_halves"),
             BF16: ("aotc_u32x4", "aotc_load16", "aotc_madd_bf16s"),
             "i8": ("aotc_u32x4", "aotc_load16", "aotc_madd_bytes")}
+_SIGNED = "aotc_madd_signed_bytes"  # by those of A that are signed, too
 # by dtype of A: the type of four terms; what reads them where they lie at a multiple of their size,
 # and where they do not; what reads one at an address
 _ROWS = {"f32": ("aotc_f32x4", "aotc_load4", "aotc_take4", "*({})"),
          HALF: ("aotc_f32x4", "aotc_load4_half", "aotc_take4_half", "aotc_f16_to_f32(*({}))"),
          BF16: ("aotc_f32x4", "aotc_load4_bf16", "aotc_take4_bf16", "aotc_bf16_to_f32(*({}))"),
-         "u8": ("aotc_u32x4", "aotc_load16", "aotc_take16", "aotc_take_word({})")}
+         **dict.fromkeys(("u8", "i8"), (
+             "aotc_u32x4", "aotc_load16", "aotc_take16", "aotc_take_word({})"))}
 
 
 def few_rows_names(s: FewRowSums, row: ProductRow, threads: int) -> dict[str, Any]:
@@ -47,6 +49,8 @@ def few_rows_names(s: FewRowSums, row: ProductRow, threads: int) -> dict[str, An
              "beside": f"(TN * {step})" if step > 1 else "TN"}
     if s.grouping is None:
         found["vector"], found["load"], found["madd"] = _COLUMNS[s.dtypes.b]
+        if s.dtypes.a == "i8":
+            found["madd"] = _SIGNED
         return found
     g, piece = s.grouping, _piece(s.grouping)
     # a single row's sums of a piece are multiplied by the scale, instead of each weight

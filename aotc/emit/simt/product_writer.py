@@ -46,6 +46,9 @@ from aotc.ir.statements import OWN, Body, Box, For, Let, Range, Spread
 from aotc.target.kernel_rows import ProductRow
 
 _UNROLL = "AOTC_UNROLL"
+# instruction of tensor cores that multiplies 32 bytes of the sum, by types of sums and of A
+_MMA = {"f32f16": "m16n8k16_f16f32", "f32bf16": "m16n8k16_bf16f32", "i32u8": "m16n8k32_u8s8",
+        "i32i8": "m16n8k32_s8s8"}
 _MOST = 8  # points of a thread that stand one behind the other
 
 
@@ -130,10 +133,14 @@ class ProductWriter(NeighbourWriter):
         block, buffer = Scalars(self.env, self.names), s.source.buffer
         at = address(self.env, buffer, s.source.offset, block.text)
         bytes_ = s.width * DTYPES[s.dtype].size
-        call = f"aotc_cp_async{bytes_}({self._place(s.to)}, "
+        to = self._place(s.to)
+        call = f"aotc_cp_async{bytes_}({to}, "
         if s.valid == Const(True, "bool"):
             return [*block.lines, f"{call}{at});"]
         valid, first = block.text(s.valid), address(self.env, buffer, Const(0), block.text)
+        if s.fill:
+            return [*block.lines, f"if ({valid})", *indent([f"{call}{at});"]), "else",
+                    *indent([f"aotc_fill<{s.width}, {DTYPES[s.dtype].c}>({to}, {s.fill});"])]
         return [*block.lines, f"{call}{valid} ? {at} : {first}, {valid});"]
 
     def commit(self, s: Commit) -> list[str]:
@@ -192,7 +199,8 @@ class ProductWriter(NeighbourWriter):
 
     def sums_start(self, s: Sums) -> list[str]:
         note = f" /* {s.note} */" if s.note else ""
-        return [f"float {s.name}{''.join(f'[{n}]' for n in self.here.extents)} = {{}};{note}"]
+        extents = "".join(f"[{n}]" for n in self.here.extents)
+        return [f"{DTYPES[s.dtype].c} {s.name}{extents} = {{}};{note}"]
 
     def block_tile(self, s: BlockTile) -> list[str]:
         row, busy = self.row(s.row), [self.here.busy] * bool(self.here.busy)
@@ -204,8 +212,9 @@ class ProductWriter(NeighbourWriter):
                 busy.append(f"{first}team * SHARE < {c_index(s.count, 11)}")
         a, b = s.swizzle
         text = self.template(s.template).render(
-            a=self._now(s.a, own_a), b=self._now(s.b, own_b), sums=s.sums.name, operand=row.a,
-            element=_element(row.stored), depth="SHARE" if s.sums.teams > 1 else "BK",
+            a=self._now(s.a, own_a), b=self._now(s.b, own_b), sums=s.sums.name,
+            element=_element(row.stored), element_b=_element(row.stored_b),
+            depth="SHARE" if s.sums.teams > 1 else "BK", mma=_MMA.get(s.sums.dtype + row.a, ""),
             a_turn=_turn(a, "m"), b_turn=_turn(b, "n"), by_columns=s.by_columns, rounded=s.rounded)
         lines = text.splitlines()
         return [f"if ({' && '.join(busy)}) {{", *indent(lines), "}"] if busy else lines

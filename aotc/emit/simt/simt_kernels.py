@@ -39,10 +39,10 @@ FILE_BYTES = 60_000  # kernels share a file up to about this much text: files co
 _SHARED_DEFAULT = 48 << 10  # bytes of shared memory that need no permission
 # locals of the templates and what they call
 _LOCALS = LOCALS | frozenset("""
-    MR NR TM TN BK AK BN A_STEP B_STEP SLICES SHARE TEAMS OWNERS a_steps b_steps row_starts others
-    a_now b_now a_held b_held parts tx ty owner team warp lane wm wn kc k_steps steps step next k0
-    tap row m n k e4 a b j p start x valid column slice part_sum turn sum total s shared fault
-    threadIdx blockIdx blockDim gridDim warpSize half float4 dim3 min max abs at left stream
+    MR NR TM TN BK AK BN CHUNK A_STEP B_STEP SLICES SHARE TEAMS OWNERS a_steps b_steps row_starts
+    others a_now b_now a_held b_held parts tx ty owner team warp lane wm wn kc k_steps steps step
+    next k0 tap row m n k e4 a b j p start x valid column slice part_sum turn sum total s shared
+    fault threadIdx blockIdx blockDim gridDim warpSize half float4 dim3 min max abs at left stream
     tiles error
 """.split())
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from aotc.ir.dtypes import DTYPES
 from aotc.target.kernel_rows import ProductRow
 
 
@@ -49,14 +50,14 @@ def _of_threads(row: ProductRow, threads: int) -> ThreadSums:
 
 def _of_warps(row: ProductRow, threads: int) -> ThreadSums:
     """WM x WN sums a warp, as the instructions of tensor cores have them: tiles of 16 x 8, of which
-    a thread has two neighbours in two rows."""
+    a thread has two neighbours in two rows.  CHUNK: elements of an operand in 16 bytes."""
     assert row.shared is not None, row.name
-    wm, wn = row.shared.warp
+    (wm, wn), chunk = row.shared.warp, str(16 // DTYPES[row.stored].size)
     names = ("const int32_t warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;",
              "const int32_t wm = warp / (NR / WN) * WM, wn = warp % (NR / WN) * WN;")
     idle = "wm < MR" if threads > row.threads else ""
     return ThreadSums(
-        (("WM", str(wm)), ("WN", str(wn))), names, ("WM / 16", "WN / 8", "4"),
+        (("WM", str(wm)), ("WN", str(wn)), ("CHUNK", chunk)), names, ("WM / 16", "WN / 8", "4"),
         ("WM / 8", "wm + i * 8 + lane / 4"), ("WN / 4", "wn + j / 2 * 8 + lane % 4 * 2 + j % 2"),
         "[i / 2][j / 2][i % 2 * 2 + j % 2]", idle, idle)
 

@@ -124,6 +124,7 @@ class Operand:
     mode ``rows`` (A): element (m, tap, k) is ``buffer[offset + k*stride]``; where ``guard`` is
     false the row reads zeros.  mode ``panel`` (B): packed panels, ``offset`` is the panel's first
     element, k-step ``stride`` elements.  mode ``direct`` (B): ``buffer[offset + k*stride + n]``.
+    mode ``columns`` (B): ``buffer[offset + n*stride + k]``, zeros behind the last up to 16 bytes.
     mode ``packed`` (A or B): ``value`` is evaluated into scratch ``buffer`` first.
     ``tap`` is the step of direct B from one tap to the next (None: taps lie side by side).
     ``pad`` (8-bit rows): a row in scratch, filled with ``value``, that is read instead of zeros.

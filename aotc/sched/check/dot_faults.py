@@ -51,20 +51,22 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: ProductRow, 
               for o in s.outputs if not is_lane_value(o.value)]
     offset = partial(_offset, program, schedule)
     if row.shared is not None:
-        why = "needs constant weights" if weights is None else shared_fault(f, row, offset)
+        why = shared_fault(f, row, offset, weights is None)
         faults += [] if why is None else [f"{where}: {row.name} {why}; use loops"]
-    if row.staging is not None and choice.b != "packed":
+    staged = row.staging is not None and not row.by_columns
+    if staged and choice.b != "packed":
         faults.append(f"{where}: b {choice.b or None!r}; {row.name} makes factors of weights while "
                       "it stages them, use packed")
     layout = None if weights is None else dot_layout(
-        f, b, k, row.tile.nr, weights.shape, stage_weights(s) is not None)
+        f, b, k, row, weights.shape, stage_weights(s) is not None)
     if weights is None:
         faults += [f"{where}: b {choice.b or None!r}; {b.buffer} is computed, use packed"] * (
             choice.b != "packed")
-    elif row.staging is None and (choice.b != "panel" or layout is None or (
+    elif not staged and (choice.b != "panel" or layout is None or (
             layout_from_json(schedule.layouts.get(b.buffer)) != layout)):
-        faults.append(f"{where}: b 'panel' needs {b.buffer} in panels of {row.tile.nr} x "
-                      f"{dot_step(row.a)} for k {k.name}")
+        form = "by columns" if row.by_columns else (
+            f"in panels of {row.tile.nr} x {dot_step(row.a)}")
+        faults.append(f"{where}: b 'panel' needs {b.buffer} {form} for k {k.name}")
     load, guard, _ = row_source(f.a)
     if choice.a == "rows":
         why = "a plain load" if load is None else rows_fault(f, k, offset(load), guard)

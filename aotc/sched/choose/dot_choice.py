@@ -39,11 +39,10 @@ def dot_choice(c: Settled, s: Stage) -> StageChoice:
     for row in sorted(rows, key=lambda u: (_readings(u, m), waste_of(
             c.target, u, m, estimate(f.lane.extent), depth))):
         mode = "packed" if _pays_even(c, s, f, row) else where
-        if row.staging is not None:  # weights become factors while they are staged
+        # computed, or weights that become factors while they are staged
+        if weights is None or row.staging is not None and not row.by_columns:
             return StageChoice(row.name, f.lane.name, k.name, mode, "packed")
-        if weights is None:
-            return StageChoice(row.name, f.lane.name, k.name, mode, "packed")
-        layout = dot_layout(f, b, k, row.tile.nr, weights.shape, stage_weights(s) is not None)
+        layout = dot_layout(f, b, k, row, weights.shape, stage_weights(s) is not None)
         if layout is not None and c.layouts.setdefault(b.buffer, layout) == layout:
             first = "rows" if mode == "rows" and _rows_first(c, row, weights) else None
             return StageChoice(row.name, f.lane.name, k.name, mode, "panel", order=first)
@@ -64,8 +63,10 @@ def serving_rows(c: Settled, s: Stage) -> list[ProductRow]:
     if weights is not None and not holds_all(s, f, b, weights.shape):
         return []
     m = estimate_volume(a.extent for a in f.m)
-    return [u for u in typed_rows(c.target, s) if u.serves(m) and (
-        u.shared is None or weights is not None and shared_fault(f, u, c.offset) is None)]
+    able = [u for u in typed_rows(c.target, s) if u.shared is None or shared_fault(
+        f, u, c.offset, weights is None) is None]
+    # a single row that its own rows cannot read takes a part of a tile
+    return [u for u in able if u.serves(m)] or [u for u in able if u.by_columns]
 
 
 def _readings(row: ProductRow, m: int) -> float:

@@ -5,7 +5,7 @@ from math import prod
 
 from aotc.ir.access import affine_parts, flat_index, linearise
 from aotc.ir.category import Factors, dot_dtypes, row_source
-from aotc.ir.expr import Axis, Binary, Const, Expr
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load
 from aotc.ir.kernel.plan_stages import Contract, Operand
 from aotc.ir.numbers.byte_panels import panel_room
 from aotc.ir.numbers.grouped import grouped_weights
@@ -24,7 +24,13 @@ from aotc.sched.lowering.lower_contract import (
 )
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.stages import Stage
-from aotc.sched.rows.dots import axes_beside, dot_factors, padded_depth, stage_weights
+from aotc.sched.rows.dots import (
+    axes_beside,
+    column_grain,
+    dot_factors,
+    padded_depth,
+    stage_weights,
+)
 from aotc.target.kernel_rows import ProductRow
 
 
@@ -34,7 +40,7 @@ def lower_dot(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract
     found, kinds = dot_factors(stage), dot_dtypes(stage.body)
     assert found is not None and kinds is not None, stage.name  # ``check_schedule`` refuses others
     f, weights = found
-    if row.staging is not None:  # weights become factors while they are staged
+    if row.staging is not None and not row.by_columns:  # weights become factors on their way
         body = stage.body
         assert isinstance(body, Binary), stage.name  # a product, so ``dot_factors`` says
         whole = body.b if grouped_weights(body.b) is not None else body.a
@@ -52,7 +58,9 @@ def lower_dot(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract
         matrix = matrix * beside.extent + beside
     panel = matrix * ((lane.extent + (nr - 1)) // nr) + lane // nr
     b = Operand("panel", weights.buffer, simplify(panel * (column * nr)), Const(nr))
-    if choice.b == "packed":
+    if row.by_columns:
+        b = _columns(ctx, f, weights, row, choice.b, matrix)
+    elif choice.b == "packed":
         name = ctx.add_scratch("b_packed", kinds.b, packed_room(nr, depth))
         b = Operand("packed", name, Const(0), Const(nr), None, linearise(weights, ctx.place))
     if grouped is not None:  # panels hold bytes, of which some rows make factors first
@@ -68,6 +76,17 @@ def lower_dot(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract
     return _expanded(ctx, stage, k, mark_whole_tiles(ctx, drop_single_axes(Contract(
         micro, outer, tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, writing=choice.text))))
+
+
+def _columns(ctx: Context, f: Factors, weights: Load, row: ProductRow, mode: str,
+             matrix: Expr) -> Operand:
+    """Columns of which threads bring what they need: constants that lie one behind the other, in
+    the matrix of a number, or computed ones."""
+    if mode == "packed":
+        return Operand("packed", "", Const(0), Const(1), None, linearise(weights, ctx.place))
+    grain, terms = column_grain(row), prod((r.extent for r in f.k), start=Const(1))
+    apart = simplify((terms + (grain - 1)) // grain * grain)
+    return Operand("columns", weights.buffer, simplify(matrix * f.lane.extent * apart), apart)
 
 
 def _expanded(ctx: Context, stage: Stage, k: Axis, contract: Contract) -> Contract:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import is_multiple, stride
-from aotc.ir.category import zero_filled_load
-from aotc.ir.dtypes import DTYPES, HALVES
+from aotc.ir.category import copied_load
+from aotc.ir.dtypes import DTYPES, HALVES, is_int
 from aotc.ir.expr import Axis, Const, Expr, Load, axes_of, substitute, walk
 from aotc.ir.kernel.plan_stages import Contract, Nest, points
 from aotc.sched.model.lane_nests import picks_element
@@ -51,19 +51,20 @@ def _ways(c: Contract, which: str, row: ProductRow, scratch: Collection[str],
     assert row.staging is not None, row.name
     o, other = (c.a if which == "a" else c.b), other_axis(which)
     stored = _stored(c, which, scratch)
-    copied = "copy" in row.staging.ways and stored == row.stored
-    first = "sum" if o.mode in ("rows", "packed") else other
+    own = row.stored if which == "a" else row.stored_b
+    copied = "copy" in row.staging.ways and stored == own
+    first = "sum" if o.mode in ("rows", "packed", "columns") else other
     best = first if o.mode != "packed" or _side_by_side(c, which, first) else other
     out = []
     for along in (best, *({"sum", other} - {best})):
-        inside, wide = runs_inside(which, along), _wide(c, which, along, lined)
+        inside = runs_inside(c, which, along)
         # columns of a step may take the place of its rows, where a row's instructions read both
-        turned = which == "b" and row.staging.swizzled and copied
-        widths = (wide, 1) if wide > 1 and (inside or turned) else (1,)
+        turned = which == "b" and row.staging.swizzled and copied and not row.by_columns
+        widths = _widths(c, which, along, lined) if inside or turned else (1,)
         out += [Way("copy", n, along) for n in widths
-                if copied and n * DTYPES[row.stored].size >= LEAST]
+                if copied and n * DTYPES[own].size >= LEAST]
         # what is rounded goes by way of registers, which f32 comes to in fours
-        rounded = stored == "f32" and row.stored != stored
+        rounded = stored == "f32" and own != stored
         out += [Way("value", n, along) for n in (widths if rounded and inside else (1,))]
     return out
 
@@ -73,9 +74,9 @@ def other_axis(which: str) -> str:
     return "rows" if which == "a" else "columns"
 
 
-def runs_inside(which: str, along: str) -> bool:
+def runs_inside(c: Contract, which: str, along: str) -> bool:
     """True if neighbours along an axis usually are neighbours in the block's memory, too."""
-    return along == ("sum" if which == "a" else "columns")
+    return along == ("sum" if which == "a" or is_int(c.micro.dtypes.sums) else "columns")
 
 
 def fetch_faults(c: Contract, scratch: Collection[str], lined: Collection[str]) -> list[str]:
@@ -83,9 +84,9 @@ def fetch_faults(c: Contract, scratch: Collection[str], lined: Collection[str]) 
     said, faults = c.writing.said, list[str]()
     for which in "ab":
         width, along = said.get(f"{which}_width", 1), said.get(f"{which}_along")
-        wide = width == _wide(c, which, str(along), lined)
+        wide = width in _widths(c, which, str(along), lined)
         copied = said.get(f"{which}_fetch") == "copy"
-        if copied and _stored(c, which, scratch) is None or width != 1 and not wide:
+        if copied and _stored(c, which, scratch) is None or not wide:
             faults.append(f"{c.row}: cannot fetch with {_text(said, which)}")
     return faults
 
@@ -122,6 +123,8 @@ def steps_between(c: Contract, which: str, along: str) -> tuple[int | None, ...]
     if o.mode == "packed":
         return tuple(None if over is None else _number(stride(n.index[0], over))
                      for n in walk(o.packed) if isinstance(n, Load))
+    if o.mode == "columns":
+        return (1 if along == "sum" else _number(o.stride),)
     if along == "sum":
         return (_number(o.stride),)
     if which == "b":  # a panel's columns lie side by side, and so do those in place
@@ -155,7 +158,7 @@ def _stored(c: Contract, which: str, scratch: Collection[str]) -> str | None:
     o = c.a if which == "a" else c.b
     if o.mode != "packed":
         return None if o.buffer in scratch else _dtype(c, which)
-    load, _ = zero_filled_load(o.packed)
+    load, _, _ = copied_load(o.packed)
     return None if load is None or load.buffer in scratch else load.dtype
 
 
@@ -164,34 +167,51 @@ def _dtype(c: Contract, which: str) -> str:
     return c.micro.dtypes.a if which == "a" else c.micro.dtypes.b
 
 
-def _wide(c: Contract, which: str, along: str, lined: Collection[str]) -> int:
-    """How many of an operand's elements along the sum, or its other axis, lie side by side at
-    multiples of 16 bytes: as many as those are, or 1."""
-    o, inner = (c.a if which == "a" else c.b), runs_inside(which, along)
-    if o.mode == "packed":
-        return _wide_computed(c, which, along, lined)
-    n = WIDE // DTYPES[_dtype(c, which)].size
+def _widths(c: Contract, which: str, along: str, lined: Collection[str]) -> tuple[int, ...]:
+    """How many of an operand's elements along the sum, or its other axis, may be fetched at once,
+    the most first, 1 last: those of 16 bytes, of bytes fewer, too, that lie side by side at
+    multiples of as many bytes."""
+    o = c.a if which == "a" else c.b
+    counted = (_counted_computed if o.mode == "packed" else _counted)(c, which, along, lined)
+    if counted is None:
+        return (1,)
+    dtype, numbers = counted
+    size = DTYPES[dtype].size
+    ways = [WIDE // size, *((WIDE // 2, LEAST) if size == 1 else ())]
+    return (*(n for n in ways if all(is_multiple(e, n) for e in numbers)), 1)
+
+
+def _counted(c: Contract, which: str, along: str,
+             lined: Collection[str]) -> tuple[str, tuple[Expr, ...]] | None:
+    """(dtype, numbers of elements that say where runs of neighbours of an operand begin and end);
+    None where none are neighbours, or may lie anywhere."""
+    o, dtype = (c.a if which == "a" else c.b), _dtype(c, which)
+    if not runs_inside(c, which, along):
+        return None
     if o.mode == "panel":
-        return n if inner else 1
-    if not inner or o.buffer not in lined or which == "a" and o.stride != Const(1):
-        return 1
-    counted = (o.offset, c.k.axis.extent) if which == "a" else (
-        o.offset, o.stride, Const(c.grain))
-    return n if all(is_multiple(e, n) for e in counted) else 1
+        return dtype, ()
+    if o.buffer not in lined or which == "a" and o.stride != Const(1):
+        return None
+    if which == "a":
+        return dtype, (o.offset, c.k.axis.extent)
+    if o.mode == "columns":  # zeros follow the last term
+        return dtype, (o.offset, o.stride, *((c.k.axis.extent,) if c.taps and (
+            c.a.mode == "rows") else ()))
+    return dtype, (o.offset, o.stride, Const(c.grain))
 
 
-def _wide_computed(c: Contract, which: str, along: str, lined: Collection[str]) -> int:
+def _counted_computed(c: Contract, which: str, along: str,
+                      lined: Collection[str]) -> tuple[str, tuple[Expr, ...]] | None:
     """The same of an operand of elements that have a condition, or at places that do not only count
     the sum."""
-    load, guard = zero_filled_load((c.a if which == "a" else c.b).packed)
+    load, guard, _ = copied_load((c.a if which == "a" else c.b).packed)
     axis = c.k.axis if along == "sum" else own_axis(c, which)
     if load is None or axis is None or load.buffer not in lined or (
             guard is not None and axis in axes_of(guard)) or stride(
                 load.index[0], axis) != Const(1):
-        return 1
-    n, first = WIDE // DTYPES[load.dtype].size, substitute(load.index[0], {axis: Const(0)})
-    count = axis.extent if along == "sum" else Const(c.grain)
-    return n if is_multiple(first, n) and is_multiple(count, n) else 1
+        return None
+    return load.dtype, (substitute(load.index[0], {axis: Const(0)}),
+                        axis.extent if along == "sum" else Const(c.grain))
 
 
 __all__ = ["Way", "check_team", "fetch_faults", "may_team", "most_threads_together", "other_axis",

@@ -96,9 +96,7 @@ def _stage(g: Group, target: Target, s: Stage) -> list[str]:
         step = dot_step(target.product_row(row).a)
         return lines + ["  rows " + _A_MODE[choice.a].format(
             k=choice.k, why=f"no run of a multiple of {step} along K"),
-            f"  lanes over {choice.lanes}, packed in panels of {target.product_row(row).tile.nr} "
-            f"columns x {step} "
-            + ("by every work item" if choice.b == "packed" else "at compile time")]
+            f"  lanes over {choice.lanes}, {_dot_columns(target.product_row(row), choice)}"]
     if target.row(row).category == "transform":
         return lines + [f"  small constant matrices written out, lanes over {choice.lanes}"]
     if row == "loops":
@@ -109,6 +107,15 @@ def _stage(g: Group, target: Target, s: Stage) -> list[str]:
         step = target.row(row).block
         lines.append(f"  {step} neighbours along {choice.block} share their loads")
     return lines + [f"  lanes over {choice.lanes or '-'}: most unit-stride accesses"]
+
+
+def _dot_columns(row: ProductRow, choice: StageChoice) -> str:
+    """How a row of narrow products reads its columns."""
+    if row.by_columns:
+        return "step by step, neighbours of the sum side by side" + (
+            ", packed so at compile time" if choice.b == "panel" else "")
+    when = "by every work item" if choice.b == "packed" else "at compile time"
+    return f"packed in panels of {row.tile.nr} columns x {dot_step(row.a)} {when}"
 
 
 def _why_scalar(s: Stage) -> str:

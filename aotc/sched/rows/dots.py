@@ -13,6 +13,7 @@ from math import prod
 
 from aotc.ir.access import is_multiple, is_unit
 from aotc.ir.category import Factors, dot_dtypes, factor_pairs
+from aotc.ir.dtypes import ELEMENTS
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of
 from aotc.ir.layout import Fuse, Layout, Movement, Pad, Reorder, Split
 from aotc.ir.numbers.byte_panels import panel_fault
@@ -45,11 +46,12 @@ def stage_weights(stage: Stage) -> Grouped | None:
     return grouped_weights(body.a) or grouped_weights(body.b) if isinstance(body, Binary) else None
 
 
-def dot_layout(f: Factors, weights: Load, k: Axis, nr: int,
+def dot_layout(f: Factors, weights: Load, k: Axis, row: ProductRow,
                shape: Sequence[int], grouped: bool = False) -> Layout | None:
-    """Layout of the weights: N/NR, (taps K)/step, NR, step, behind axes that they have beside; of
-    ``grouped`` ones N/NR, groups, rows, NR."""
-    step = dot_step(f.a.dtype)
+    """Layout of the weights for a row: N/NR, (taps K)/step, NR, step, behind axes that they have
+    beside; of ``grouped`` ones N/NR, groups, rows, NR; by columns N, (taps K), of whole 16
+    bytes."""
+    nr, step = row.tile.nr, column_grain(row) if row.by_columns else dot_step(f.a.dtype)
     if grouped:
         n = shape[2]
         padded: list[Movement] = [Pad(2, 0, -n % nr)] if n % nr else []
@@ -63,13 +65,21 @@ def dot_layout(f: Factors, weights: Load, k: Axis, nr: int,
         return None
     out: list[Movement] = [Reorder((*beside, dim[f.lane], *ones, *order)),
                            Fuse(at + 1, len(shape) - at - 1)]
-    if n % nr:
+    if n % nr and not row.by_columns:
         out.append(Pad(at, 0, -n % nr))
     if depth % step:
         out.append(Pad(at + 1, 0, -depth % step))
+    if row.by_columns:
+        return Layout(tuple(out))
     out += [Split(at + 1, (-(-depth // step), step)), Split(at, (-(-n // nr), nr)),
             Reorder((*range(at), at, at + 2, at + 1, at + 3))]
     return Layout(tuple(out))
+
+
+def column_grain(row: ProductRow) -> int:
+    """Terms that the columns of weights are padded to a multiple of, where each lies by itself: so
+    all begin at a multiple of 16 bytes."""
+    return 16 // ELEMENTS[row.stored_b].size
 
 
 def axes_beside(f: Factors, weights: Load) -> list[Axis]:
@@ -128,5 +138,5 @@ def rows_fault(f: Factors, k: Axis, offset: Expr, guard: Expr | None) -> str | N
     return None
 
 
-__all__ = ["axes_beside", "dot_factors", "dot_layout", "padded_depth", "stage_weights",
-           "typed_rows"]
+__all__ = ["axes_beside", "column_grain", "dot_factors", "dot_layout", "padded_depth",
+           "stage_weights", "typed_rows"]

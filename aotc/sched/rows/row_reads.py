@@ -45,9 +45,12 @@ def rows_fit(f: Factors, row: ProductRow, offset: Callable[[Load], Expr]) -> boo
         is_multiple(terms, read_step(row.a, b)))
 
 
-def shared_fault(f: Factors, row: ProductRow, offset: Callable[[Load], Expr]) -> str | None:
-    """Why the threads of a block cannot share a product of constant weights on a row; None if they
-    can."""
+def shared_fault(f: Factors, row: ProductRow, offset: Callable[[Load], Expr],
+                 computed: bool = False) -> str | None:
+    """Why the threads of a block cannot share a product of constant weights, or of ``computed``
+    columns, on a row; None if they can."""
+    if computed and not row.by_columns:
+        return "needs constant weights"
     if row.staging is not None or rows_fit(f, row, offset):
         return None
     return (f"needs rows that lie evenly apart, or a bound that lets {row.tile.mr} of them into a "

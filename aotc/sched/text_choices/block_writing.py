@@ -111,7 +111,7 @@ def way_cost(c: Contract, which: str, way: Way, target: Target) -> float:
     row = target.product_row(c.row)
     assert row.staging is not None, row.name
     count = row.tile.mr if which == "a" else row.tile.nr
-    axis, steps, inner = own_axis(c, which), row.steps, runs_inside(which, way.along)
+    axis, steps, inner = own_axis(c, which), row.steps, runs_inside(c, which, way.along)
     there = count if axis is None else upper(axis.extent) or count
     run = steps if way.along == "sum" else min(count, there)
     return fetch_cost(OperandFetch(

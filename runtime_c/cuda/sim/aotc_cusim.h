@@ -216,13 +216,25 @@ inline uint32_t aotc_and_xor(uint32_t a, uint32_t mask, uint32_t bits)
     return (a & mask) ^ bits;
 }
 
-inline int32_t aotc_dot4_u8s8(uint32_t a, uint32_t b, int32_t sum)
+/* A: type of the bytes of a. */
+template <class A>
+int32_t aotc_dot4(uint32_t a, uint32_t b, int32_t sum)
 {
     for (int i = 0; i < 4; ++i)
         sum = static_cast<int32_t>(static_cast<uint32_t>(sum) +
-                                   static_cast<uint32_t>(static_cast<int32_t>(a >> 8 * i & 255) *
+                                   static_cast<uint32_t>(static_cast<A>(a >> 8 * i) *
                                                          static_cast<int8_t>(b >> 8 * i)));
     return sum;
+}
+
+inline int32_t aotc_dot4_u8s8(uint32_t a, uint32_t b, int32_t sum)
+{
+    return aotc_dot4<uint8_t>(a, b, sum);
+}
+
+inline int32_t aotc_dot4_s8s8(uint32_t a, uint32_t b, int32_t sum)
+{
+    return aotc_dot4<int8_t>(a, b, sum);
 }
 
 /* ------------------------------------------------------------------ barriers, warps */

@@ -4,9 +4,9 @@ it, and whether it exists."""
 from dataclasses import dataclass
 
 from aotc.ir.block_statements import Fetch, Hold, Recall, Registers, Rounded, Shares
-from aotc.ir.category import zero_filled_load
+from aotc.ir.category import copied_load
 from aotc.ir.contents import names_in
-from aotc.ir.dtypes import INDEX
+from aotc.ir.dtypes import HALVES, INDEX
 from aotc.ir.expr import (
     Binary,
     Cast,
@@ -41,7 +41,7 @@ from aotc.ir.statements import (
 from aotc.sched.expand.block.block_steps import ROW_STARTS, BlockSteps
 from aotc.sched.expand.tile_loops import flat_index
 
-_X, _VALID = Var(f"{OWN}x", "f32"), Var(f"{OWN}valid", "bool")
+_VALID = Var(f"{OWN}valid", "bool")
 ALWAYS = Const(True, "bool")
 
 
@@ -49,13 +49,15 @@ ALWAYS = Const(True, "bool")
 class Source:
     """One element (or the first of some neighbours) of an operand: ``names`` that it is said with,
     the condition ``rule`` on numbers for it to exist, a ``guard`` beside, its value, and for what
-    is copied the place that it has."""
+    is copied the place that it has; ``fill``: the value of what does not exist, where sums may
+    read it."""
 
     names: Body
     rule: Expr
     guard: Expr | None
     value: Expr
     place: Box | None
+    fill: int = 0
 
     @property
     def valid(self) -> Expr:
@@ -138,7 +140,8 @@ class Operands:
             place = Box(c.a.buffer, simplify(at.start + (at.k0 + k) * c.a.stride))
             if not at.whole("rows") or c.a.guard is not None:
                 rules += (compare("ge", at.start, 0),)
-            return Source((start,), _all(rules), None, _element(place, c.micro.dtypes.a), place)
+            return Source((start,), _all(rules), None, _element(place, c.micro.dtypes.a), place,
+                          _fill_of(c.a.value))
         if not at.whole("rows"):
             rules = (compare("lt", at.m0 + m, at.rows), *rules)
         used = names_in(c.a.packed)
@@ -160,6 +163,8 @@ class Operands:
             column = (Let(lane, at.n0 + n),) if lane.name in used else ()
             return self._made("b", (*taps, *at.digits(ranges, number, used), *column),
                               _all(rules), c.b.packed)
+        if c.b.mode == "columns":
+            return self._column_source(k, n, _all(rules))
         first = simplify(substitute(c.b.offset, {lane: at.n0}))
         panel = c.b.mode == "panel"
         by: Expr = Const(at.nr) if panel else c.b.stride
@@ -169,6 +174,14 @@ class Operands:
         column_at = n if panel else at.n0 + n
         place = Box(c.b.buffer, simplify(first + tap + number * by + column_at))
         return Source((), _all(rules), None, _element(place, c.micro.dtypes.b), place)
+
+    def _column_source(self, k: Expr, n: Expr, rule: Expr) -> Source:
+        """The same of weights whose columns lie one behind the other."""
+        at, c = self.at, self.at.c
+        tap: Expr = Const(0) if at.one_tap else at.tap * at.kc
+        place = Box(c.b.buffer, simplify(
+            c.b.offset + (at.n0 + n) * c.b.stride + tap + (at.k0 + k)))
+        return Source((), rule, None, _element(place, c.micro.dtypes.b), place)
 
     def _in_sum(self, k: Expr) -> tuple[Expr, ...]:
         """The condition that step k0 + k is one of the sum, unless all are."""
@@ -181,9 +194,9 @@ class Operands:
         fetch, width, _ = self.at.way(which)
         if fetch != "copy" and width == 1:
             return Source(names, rule, None, value, None)
-        load, guard = zero_filled_load(value)
+        load, guard, fill = copied_load(value)
         assert load is not None, value  # nothing else is fetched so
-        return Source(names, rule, guard, value, Box(load.buffer, load.index[0]))
+        return Source(names, rule, guard, value, Box(load.buffer, load.index[0]), int(fill))
 
     def _spot(self, which: str, step: Expr) -> Box:
         """Where the element lies in the block's memory."""
@@ -200,22 +213,23 @@ class Operands:
         """All of an operand's next step, to the block's memory."""
         at, x, (fetch, width, _) = self.at, self._source(which), self.at.way(which)
         ranges, _, _ = self._points(which)
-        to = self._spot(which, at.next)
+        to, dtype = self._spot(which, at.next), at.dtype(which)
+        own = Var(f"{OWN}x", "f32" if dtype in HALVES else dtype)
         if fetch == "copy":
             assert x.place is not None, which
             always = x.valid == ALWAYS
             names = x.names if always else (*x.names, Let(_VALID, x.valid))
             body: Body = (*names, Fetch(to, x.place, width, ALWAYS if always else _VALID,
-                                        at.dtype))
+                                        dtype, x.fill))
         elif width > 1:
             of = self.registers(which)
             return (of, Shares(of, ranges, (
                 *x.names, Hold(of.name, width, x.place, x.valid),
-                Rounded(to, of.name, width, at.dtype))))
+                Rounded(to, of.name, width, dtype))))
         elif at.is_rounded(which):
-            body = (*_computed(x), Rounded(to, "", 1, at.dtype, _X))
+            body = (*_computed(x, own), Rounded(to, "", 1, dtype, own))
         else:
-            body = (*_computed(x), Store((Put(to.buffer, to.offset, _X),)))
+            body = (*_computed(x, own), Store((Put(to.buffer, to.offset, own),)))
         if which == "a" and at.keeps_starts:
             return (Shares(self._starts, ranges, body),)
         return (Spread(ranges, "threads", at.threads, body),)
@@ -232,19 +246,25 @@ def _all(rules: tuple[Expr, ...]) -> Expr:
 
 
 def _element(place: Box, dtype: str) -> Expr:
-    """The f32 that an element of ``dtype`` at a place is."""
+    """The f32, or the integer, that an element of ``dtype`` at a place is."""
     load = Load(place.buffer, (place.offset,), dtype)
-    return load if dtype == "f32" else widen_half(load)
+    return widen_half(load) if dtype in HALVES else load
 
 
-def _computed(x: Source) -> Body:
-    """``~x`` is an element's value, zero where there is none."""
+def _fill_of(value: Expr | None) -> int:
+    """What rows have outside of their guard."""
+    return int(value.value) if isinstance(value, Const) else 0
+
+
+def _computed(x: Source, own: Var) -> Body:
+    """``own`` is an element's value, ``Source.fill`` where there is none."""
     assert x.guard is None, x
     outside, inside = _outside(x.names, x.rule)
     if x.rule == ALWAYS:
-        return (*x.names, Let(_X, x.value))
-    return (Declare(_X, Const(0.0, "f32")), *outside, If(x.rule, (
-        *inside, Update((_X,), (x.value,)))))
+        return (*x.names, Let(own, x.value))
+    fill = float(x.fill) if own.dtype == "f32" else x.fill
+    return (Declare(own, Const(fill, own.dtype)), *outside, If(x.rule, (
+        *inside, Update((own,), (x.value,)))))
 
 
 def _outside(names: Body, rule: Expr) -> tuple[Body, Body]:

@@ -46,7 +46,7 @@ def block_product(expansion: Expansion, at: BlockSteps, sizes: Mapping[str, Size
         body = _few_rows(at, lined, followed, expansion.how(c, "order"))
         return loops(c.outer, (Product(c.row, at.constants, at.counters, body),))
     operands = Operands(at)
-    sums = Sums("acc", at.mr, at.nr, at.teams)
+    sums = Sums("acc", at.mr, at.nr, at.teams, dtype=at.row.sums)
     totals = Sums("total", at.mr, at.nr, at.teams, f"of parts of {at.part} steps")
     own = totals if at.part else sums
     tile: Body = (*operands.row_table(), sums, *((totals,) if at.part else ()),

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from aotc.ir.block_statements import BlockArray, Constants, Digits, Swizzle
-from aotc.ir.dtypes import DTYPES
+from aotc.ir.dtypes import DTYPES, HALVES
 from aotc.ir.expr import Axis, Const, Expr, as_expr
 from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.simplify import simplify, upper
@@ -81,13 +81,13 @@ class BlockSteps:
 
     def is_rounded(self, which: str) -> bool:
         """True if an operand's elements are f32 that the row multiplies as narrower ones."""
-        return not self.is_copied(which) and self.dtype != "f32"
+        return not self.is_copied(which) and self.dtype(which) in HALVES
 
     @property
     def by_columns(self) -> bool:
         """True if a step of B lies by its columns, neighbours of the sum side by side."""
         fetch, width, along = self.way("b")
-        return fetch == "copy" and width > 1 and along == "sum"
+        return self.row.by_columns or fetch == "copy" and width > 1 and along == "sum"
 
     @property
     def keeps_starts(self) -> bool:
@@ -188,16 +188,20 @@ class BlockSteps:
 
     # ------------------------------------------------------------ memory
 
+    def dtype(self, which: str) -> str:
+        """Of an operand in the block's memory; both are of one size."""
+        return self.row.stored if which == "a" else self.row.stored_b
+
     @property
-    def dtype(self) -> str:
-        """Of operands in the block's memory."""
-        return self.row.stored
+    def size(self) -> int:
+        """Bytes of an element of both operands there."""
+        return DTYPES[self.row.stored].size
 
     @property
     def pitches(self) -> tuple[int, int]:
         """Elements from one row of a step of A, or of B, to the next."""
         a, b = self._words
-        return 4 * a // DTYPES[self.dtype].size, 4 * b // DTYPES[self.dtype].size
+        return 4 * a // self.size, 4 * b // self.size
 
     @property
     def _words(self) -> tuple[int, int]:
@@ -213,7 +217,7 @@ class BlockSteps:
         assert self.row.staging is not None, self.row.name
         if not self.row.staging.swizzled:
             return None, None
-        a, b = (_swizzle(words, 16 // DTYPES[self.dtype].size) for words in self._words)
+        a, b = (_swizzle(words, 16 // self.size) for words in self._words)
         return a, b
 
     @property
@@ -243,10 +247,10 @@ class BlockSteps:
     def arrays(self) -> tuple[BlockArray, ...]:
         """The arrays in the block's memory: stages of steps, over which the teams' sums lie in the
         end, and where the rows of all taps start."""
-        size, (ak, bn) = DTYPES[self.dtype].size, self.pitches
-        a = BlockArray(A_STEPS, self.dtype, (self.stages, self.mr, ak), self.base,
+        size, (ak, bn) = self.size, self.pitches
+        a = BlockArray(A_STEPS, self.dtype("a"), (self.stages, self.mr, ak), self.base,
                        "steps of A, MR rows of BK, AK apart")
-        b = BlockArray(B_STEPS, self.dtype, (self.stages, self.b_rows, bn),
+        b = BlockArray(B_STEPS, self.dtype("b"), (self.stages, self.b_rows, bn),
                        a.offset + size * a.elements,
                        "steps of B, NR columns of BK, BN apart" if self.by_columns else
                        "steps of B, BK rows of NR, BN apart")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from aotc.ir.access import is_multiple, stride
 from aotc.ir.block_statements import BlockArray, FewRowSums
 from aotc.ir.contents import names_in
-from aotc.ir.dtypes import DTYPES, HALVES
+from aotc.ir.dtypes import DTYPES, HALVES, is_int
 from aotc.ir.expr import (
     Axis,
     Const,
@@ -116,7 +116,7 @@ class FewRows:
     def _in_memory(self) -> RowPlaces | None:
         """The rows where they lie, evenly apart and their terms side by side; None if they do
         not."""
-        c, dtype = self.at.c, self.at.dtype
+        c, dtype = self.at.c, self.at.row.stored
         if c.taps or c.a.guard is not None or len(c.m) > 1 or not is_multiple(
                 self.terms, read_step(*self.dtypes)):
             return None
@@ -135,7 +135,7 @@ class FewRows:
                 isinstance(n, Load) for n in walk(first)):
             return None
         here = first if not c.m else substitute(first, {c.m[0].axis: c.m[0].lo + self.at.m0})
-        together = 16 if dtype == "u8" else 4
+        together = 16 if is_int(dtype) else 4
         wide = buffer in self.lined and all(is_multiple(e, together) for e in (first, apart))
         return RowPlaces(Box(buffer, simplify(here), (apart, Const(1))), dtype, wide)
 
@@ -144,19 +144,19 @@ class FewRows:
         at, c = self.at, self.at.c
         most = self.terms.value if isinstance(self.terms, Const) else 0
         pitch = row_pitch(most, *self.dtypes)
-        k, x = Axis(f"{OWN}k", Const(pitch)), Var(f"{OWN}x", at.dtype)
-        value = _row_element(c, at.dtype)
+        k, x = Axis(f"{OWN}k", Const(pitch)), Var(f"{OWN}x", at.row.stored)
+        value = _row_element(c, at.row.stored)
         used = names_in(value)
         rule = all_hold([*([] if at.whole("rows") else [compare("lt", at.m0 + at.m, at.rows)]),
                          *([] if pitch == most else [compare("lt", k, self.terms)])])
         names = (*at.digits(c.m, at.m0 + at.m, used), *at.digits((*c.taps, c.k), k, used))
-        value = value if rule is None else Where(rule, value, Const(0, at.dtype))
+        value = value if rule is None else Where(rule, value, Const(0, at.row.stored))
         ranges = (Range(at.m, Const(0), Const(at.mr)), Range(k, Const(0), Const(pitch)))
-        array = BlockArray(STAGED, at.dtype, (at.mr, pitch), at.base + at.shared.sum_bytes,
+        array = BlockArray(STAGED, at.row.stored, (at.mr, pitch), at.base + at.shared.sum_bytes,
                            "rows of A")
         body: Body = (Spread(ranges, "threads", at.threads, (*names, Let(x, value), Store(
             (Put(STAGED, simplify(at.m * pitch + k), x),)))), Barrier())
-        return RowPlaces(Box(STAGED, Const(0), (Const(pitch), Const(1))), at.dtype, True, body,
+        return RowPlaces(Box(STAGED, Const(0), (Const(pitch), Const(1))), at.row.stored, True, body,
                          (array,))
 
     def _columns(self) -> Box:
