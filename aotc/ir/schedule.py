@@ -49,7 +49,7 @@ WINOGRAD_TILES = (2, 4, 6)  # outputs per tile and axis
 WINOGRAD = ("auto", "off", *WINOGRAD_TILES)
 SHARED, APART = SCRATCH = ("shared", "apart")  # places of a work item's buffers of scratch
 ITEM_FIELDS = (  # of a Group
-    "tile", "flat", "parallel", "run", "balance", "copies", "clusters", "scratch")
+    "tile", "flat", "parallel", "patch", "run", "balance", "copies", "clusters", "scratch")
 VERSION = 1
 WIDTH = 100  # of a line of its text
 
@@ -64,6 +64,8 @@ class Group:
     computes so much of a tiled axis, in steps of its tile, one after the other;
     ``flat``: axes of the rows of a product, alone in its group, that are counted through as one,
     whose name is theirs with ``_`` between them, so that work items have consecutive rows;
+    ``patch``: {axis: n}, of the two innermost cut axes work items go n tiles along this one, then a
+    step along the other, so that those at work at a time lie in a square; n divides its tiles;
     ``balance``: {axis: step}, a call that has fewer work items than workers, or no multiple of them
     along this axis, has more and smaller ones along it, as equal as whole steps allow;
     ``threads``: of one work item, on machines whose work items are blocks of threads (0 = none);
@@ -94,6 +96,7 @@ class Group:
     balance: dict[str, int] = field(default_factory=dict, hash=False)
     scratch: str = ""
     flat: tuple[str, ...] = ()
+    patch: dict[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def flat_axis(self) -> str:
@@ -103,7 +106,7 @@ class Group:
     @property
     def by_axes(self) -> "Group":
         """The group as it is without ``flat``: its anchor has axes of their own again."""
-        return replace(self, flat=(), tile={}, parallel=())
+        return replace(self, flat=(), tile={}, parallel=(), patch={})
 
     def choice(self, stage: str) -> StageChoice:
         """What is chosen of a stage: of one that is not named, nothing."""

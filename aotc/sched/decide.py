@@ -29,8 +29,8 @@ from aotc.sched.choose.choose_kernels import choose_kernels
 from aotc.sched.choose.precision import precision_of
 from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.memory.allocate import allocate
-from aotc.sched.model.stages import inherit
 from aotc.sched.precision.levels import Levels
+from aotc.sched.rows.settled_choices import inherit
 from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target.base import Target
 

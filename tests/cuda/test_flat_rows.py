@@ -68,6 +68,17 @@ def test_convolutions_of_every_kind(dtype, tmp_path):
         built.check(seed)
 
 
+@needs_cxx
+def test_work_items_in_patches(tmp_path):
+    """Tiles of lines and of columns, in bands along either."""
+    work, cases = until("schedule", convolution("1x1")), []
+    (g,) = work.schedule.groups
+    for patch, tile in (({"oc": 2}, 32), ({"n_oh_ow": 5}, 21), ({"n_oh_ow": 7}, 15)):
+        group = replace(g, tile={**g.tile, "n_oh_ow": tile}, patch=patch)
+        cases.append(Case(f"{patch}", work.program, replace(work.schedule, groups=(group,))))
+    build_cases(cases, TARGET, tmp_path / "b").check(1)
+
+
 def row_tiles(work):
     """[(rows, tiles of rows, rows of a tile)] of the products of a Schedule whose tiles
     threads share."""

@@ -17,8 +17,8 @@ from aotc.ir.schedule import Schedule
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.sched.choose.connect import DEPTH_LIMIT, NODES_LIMIT
+from aotc.sched.choose.tree_size import tree_size
 from aotc.sched.model.stages import group_stages
-from aotc.sched.model.tree_size import tree_size
 from aotc.target import get_target
 from aotc.target.machine_file import with_machine
 

@@ -133,7 +133,8 @@ def renamed_group(g, prefix):
 
     return Group(prefix + g.name, tuple(prefix + c for c in g.computes),
                  tuple(prefix + o for o in g.outputs), prefix + g.anchor, keys(g.connect), g.tile,
-                 keys(g.choices), g.parallel, g.run, threads=g.threads, flat=g.flat)
+                 keys(g.choices), g.parallel, g.run, threads=g.threads, flat=g.flat,
+                 patch=g.patch)
 
 
 def scheduled(case, target):

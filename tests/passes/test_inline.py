@@ -9,8 +9,8 @@ from aotc.ir.expr import Axis, Binary, Cast, Const, Load, children, maximum, min
 from aotc.ir.program import Buffer, Compute, Program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.inline import inline_moves
+from aotc.sched.choose.tree_size import tree_size
 from aotc.sched.model.stages import expand
-from aotc.sched.model.tree_size import tree_size
 
 I, J, K = (Axis(name, Const(4)) for name in "ijk")
 

@@ -20,7 +20,7 @@ from aotc.passes.precision.store_halves import WIDE, candidates, store_rewrite
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import stages_of_forms
 from aotc.sched.judge.judge import Judge
-from aotc.sched.model.stages import inherit
+from aotc.sched.rows.settled_choices import inherit
 from aotc.sched.rows.useful_targets import stores_halves
 from aotc.target.base import Target
 

@@ -73,7 +73,7 @@ def check_group(program: Program, schedule: Schedule, target: Target, g: Group) 
                + (", ".join(g.tile) or "none") for a in g.parallel if a not in g.tile]
     faults += [f"group {g.name}: parallel names {a!r} {n} times; name an axis once"
                for a, n in Counter(g.parallel).items() if n > 1]
-    faults += [] if faults else item_faults(target.machine, g)
+    faults += [] if faults else item_faults(target.machine, anchor, g)
     if faults:
         return faults
     try:

@@ -3,13 +3,15 @@ several that are counted through as one."""
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
-from aotc.sched.model.stages import find_factors, group_stages
+from aotc.sched.model.boxes import patch_counts
+from aotc.sched.model.stages import Stage, find_factors, group_stages
 from aotc.target.base import Machine, Target
 
 
-def item_faults(machine: Machine, g: Group) -> list[str]:
-    """Faults of ``run`` and ``balance`` of a group whose tile is right; [] if there are none."""
-    return [*_run(machine, g), *_balance(machine, g)]
+def item_faults(machine: Machine, anchor: Stage, g: Group) -> list[str]:
+    """Faults of ``run``, ``balance`` and ``patch`` of a group whose tile is right; [] if there are
+    none."""
+    return [*_run(machine, g), *_balance(machine, g), *_patch(machine, anchor, g)]
 
 
 def _run(machine: Machine, g: Group) -> list[str]:
@@ -40,6 +42,24 @@ def _balance(machine: Machine, g: Group) -> list[str]:
                 "is a multiple of, of a run's axis its tile: "
                 + (", ".join(f"{x}/{t}" for x, t in g.tile.items()) or "none")]
     return []
+
+
+def _patch(machine: Machine, anchor: Stage, g: Group) -> list[str]:
+    """One of the two innermost axes that are cut, whose tiles are bands of whole patches, where
+    work items run in no order."""
+    if not g.patch:
+        return []
+    said = ", ".join(f"{a}/{n!r}" for a, n in g.patch.items())
+    if machine.in_order or not machine.threads:
+        return [f"group {g.name}: patch {said}; a worker takes neighbouring work items, in the "
+                "order of parallel: remove it"]
+    counts = patch_counts(anchor, g)
+    if len(g.patch) == 1 and all(a in counts and isinstance(n, int) and 1 < n <= counts[a]
+                                 and counts[a] % n == 0 for a, n in g.patch.items()):
+        return []
+    return [f"group {g.name}: patch {said}; name one of two innermost tiled axes of known extents, "
+            "and what divides its tiles: "
+            + (", ".join(f"{a} has {n}" for a, n in counts.items()) or "there are none")]
 
 
 def flat_faults(program: Program, target: Target, g: Group) -> list[str]:

@@ -17,9 +17,9 @@ from aotc.ir.program import Compute, Program, Step
 from aotc.ir.read_boxes import reads_once
 from aotc.ir.schedule import REGISTER, Group
 from aotc.ir.simplify import simplify
+from aotc.sched.choose.tree_size import TreeSize, tree_size
 from aotc.sched.model.stages import expand, group_stages
 from aotc.sched.model.tilegraph import order_groups
-from aotc.sched.model.tree_size import TreeSize, tree_size
 
 # nodes and depth of one element's expression with all maps of a kernel inlined: many times what
 # layers of networks need (185 and 28), little enough to compile in a moment

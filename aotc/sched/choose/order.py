@@ -1,11 +1,16 @@
-"""In which order the work items of a group run: which tiled axis is outermost."""
+"""In which order the work items of a group run: which tiled axis is outermost, and which lie in a
+square."""
 
 from dataclasses import replace
+from math import prod
 
+from aotc.ir.category import PRODUCTS
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
-from aotc.sched.cost.worker_bytes import fetched_bytes
+from aotc.sched.cost.worker_bytes import concurrent_bytes, fetched_bytes
+from aotc.sched.model.boxes import patch_counts
 from aotc.sched.model.group_model import group_model
+from aotc.sched.model.stages import Stage, stage_category
 from aotc.target.base import Machine
 
 
@@ -33,3 +38,24 @@ def order_items(program: Program, machine: Machine, group: Group) -> Group:
     first = min((a for a in cut if cost[a] <= least), key=lambda a: a in lanes)
     order = sorted(group.parallel, key=lambda a: (a in cut, a != first))
     return replace(group, parallel=tuple(order))
+
+
+def patch_items(program: Program, machine: Machine, group: Group, anchor: Stage) -> Group:
+    """The group of a product with ``patch``, where work items run in no order and all that it reads
+    does not fit into the memory that workers share: so wide that those at work at a time fetch the
+    fewest bytes, if that are clearly fewer than in plain order."""
+    blocks = machine.threads and not machine.in_order and stage_category(anchor) in PRODUCTS
+    counts = patch_counts(anchor, group) if blocks else {}
+    if not counts or min(counts.values()) < 2 or prod(counts.values()) <= machine.workers:
+        return group
+    model = group_model(program, group)
+    if model.moved(model.extents) <= machine.outside(machine.near).capacity:
+        return group
+    inner = list(counts)[-1]
+    plain = concurrent_bytes(model, machine, group.tile, counts, {
+        inner: min(counts[inner], machine.workers)})
+    ways = [{a: n} for a, c in counts.items() for n in range(2, c) if c % n == 0]
+    costs = [concurrent_bytes(model, machine, group.tile, counts, w) for w in ways]
+    least = min(costs, default=plain)
+    return group if plain <= machine.tuning.same_order * least else replace(
+        group, patch=ways[costs.index(least)])

@@ -22,7 +22,7 @@ from aotc.sched.accelerator.kernels import copied_tile
 from aotc.sched.choose.block_threads import choose_threads
 from aotc.sched.choose.flat_rows import count_rows_through
 from aotc.sched.choose.nest_tile import cut_nest
-from aotc.sched.choose.order import order_items
+from aotc.sched.choose.order import order_items, patch_items
 from aotc.sched.choose.slices import balance_panels, leaves_cache, slice_candidates
 from aotc.sched.choose.winograd_tile import slab_tile
 from aotc.sched.cost.decided import Decided
@@ -70,7 +70,8 @@ def _tiled(program: Program, target: Target, g: Group, layouts: Mapping[str, Lay
     tile = {a.name: tile[a.name] for a in anchor.axes if a.name in tile}
     split = g.splits or split
     g = replace(g.with_splits(split), tile=tile, parallel=tuple(tile))
-    return g if split else order_items(program, target.machine, g)
+    return g if split else patch_items(program, target.machine, order_items(
+        program, target.machine, g), anchor)
 
 
 def _cheapest(program: Program, target: Target, g: Group, layouts: Mapping[str, Layout],

@@ -20,4 +20,17 @@ def fetched_bytes(model: GroupModel, machine: Machine, tile: Mapping[str, int],
     return model.moved(model.variables({**inner, first: int(steps * tile[first])}))
 
 
-__all__ = ["fetched_bytes"]
+def concurrent_bytes(model: GroupModel, machine: Machine, tile: Mapping[str, int],
+                     counts: Mapping[str, int], wide: Mapping[str, int]) -> float:
+    """Bytes of a work item where as many as there are workers move theirs at a time: ``wide`` tiles
+    along one of two axes, {axis: n}, as many along the other one as that leaves, and where there
+    are not so many the next n of the first.  counts: tiles along each."""
+    (axis, n), = wide.items()
+    (other, most), = ((a, c) for a, c in counts.items() if a != axis)
+    along = min(most, -(-machine.workers // n))
+    bands = -(-machine.workers // (n * along))
+    return model.moved(model.variables({
+        **tile, axis: bands * n * tile[axis], other: along * tile[other]})) / (bands * n * along)
+
+
+__all__ = ["concurrent_bytes", "fetched_bytes"]

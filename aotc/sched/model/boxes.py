@@ -29,6 +29,7 @@ from aotc.ir.read_boxes import extent_bound, interval
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import are_equal, lower, simplify, upper
 from aotc.ir.statements import STEP, TILE, WORKERS
+from aotc.sched.model.patches import patch_places
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import Stage
 
@@ -70,9 +71,10 @@ def tile_anchor(anchor: Stage, group: Group) -> AnchorTile:
     size: dict[Axis, int | None] = {}
     walked: dict[str, Any] = {}
     left: Expr = TILE
+    patched = patch_places(order, counts, group.patch, let)
     for i in range(len(order) - 1, -1, -1):
         a, t = order[i], group.tile[order[i].name]
-        at = left if i == 0 else left % counts[i]
+        at = patched.get(a) or (left if i == 0 else left % counts[i])
         if a.name in group.run:
             (lo, hi), walked = _walked(group, a, at, counts[i], let, i == len(order) - 1)
         else:
@@ -98,6 +100,15 @@ def _cut_axes(anchor: Stage, group: Group) -> list[Axis]:
     cut = [n for n in group.tile if (upper(axis[n].extent) or 1 << 62) > unit_of(group, n)]
     return [axis[n] for n in group.parallel if n in cut] + [
         axis[n] for n in cut if n not in group.parallel]
+
+
+def patch_counts(anchor: Stage, group: Group) -> dict[str, int]:
+    """{axis: tiles} of the two innermost axes that are cut; {} if there are no two of known
+    extents."""
+    order = _cut_axes(anchor, group)[-2:]
+    counts = {a.name: upper(n) for a, n in zip(order, _counts(order, group)[0])
+              if isinstance(n, Const)}
+    return {a: n for a, n in counts.items() if n} if len(counts) == 2 else {}
 
 
 def unit_of(group: Group, axis: str) -> int:

@@ -124,18 +124,6 @@ def target_memo(program: Program, target: Target) -> dict[Hashable, Any]:
     return known
 
 
-def inherit(program: Program, old: Program, target: Target) -> None:
-    """Keep for a Program what has been found for stages of ``old``, which a rewrite has made it
-    from, where all their buffers are the same in both."""
-    if program is old:
-        return
-    same = {b for b, x in program.buffers.items() if old.buffers.get(b) == x
-            and old.consts.get(b) is program.consts.get(b)}
-    known = target_memo(program, target)
-    known |= {key: found for key, found in target_memo(old, target).items()
-              if isinstance(key, tuple) and same.issuperset(key[1].buffers)}
-
-
 def find_call(program: Program, group: Group) -> Whole | None:
     """The library call or region that ``group`` is, None if it is made of computes.  ScheduleError
     if one shares a kernel with something else."""

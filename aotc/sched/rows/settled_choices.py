@@ -64,4 +64,16 @@ def called_buffers(program: Program) -> set[str]:
     return {b for s in program.steps if not isinstance(s, Compute) for b in s.inputs + s.outs}
 
 
+def inherit(program: Program, old: Program, target: Target) -> None:
+    """Keep for a Program what has been found for stages of ``old``, which a rewrite has made it
+    from, where all their buffers are the same in both."""
+    if program is old:
+        return
+    same = {b for b, x in program.buffers.items() if old.buffers.get(b) == x
+            and old.consts.get(b) is program.consts.get(b)}
+    known = target_memo(program, target)
+    known |= {key: found for key, found in target_memo(old, target).items()
+              if isinstance(key, tuple) and same.issuperset(key[1].buffers)}
+
+
 __all__ = ["Settled", "Wanted", "called_buffers"]
