@@ -4,22 +4,26 @@ anything."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aotc.emit.text.functions import shared_functions
 from aotc.ir.kernel.plan_kernels import Kernel
 from aotc.ir.plan import Plan
 from aotc.target.base import Target
 from aotc.target.named_machines import has_compiled_later
+
+_WITHOUT_PERMISSION = 48 << 10  # bytes of shared memory that any block may have
 
 
 @dataclass(frozen=True)
 class DeviceNeeds:
     """``capability`` that the code is for (90: 9.0); ``later``: newer major versions run it, too,
     for their drivers compile it; ``shared``: bytes of shared memory of the block of ``kernel`` that
-    has most."""
+    has most; ``permitted``: names of functions that need permission for theirs."""
 
     capability: int
     later: bool
     shared: int
     kernel: str
+    permitted: tuple[str, ...]
 
     @property
     def code(self) -> str:
@@ -33,7 +37,9 @@ def device_needs(plans: Sequence[Plan], target: Target) -> DeviceNeeds:
     sizes = {k.name: block_bytes_of(k) for p in plans for k in p.kernels}
     most = max(sizes, key=sizes.__getitem__, default="")
     return DeviceNeeds(int(target.arch.removeprefix("sm_")), has_compiled_later(target),
-                       sizes.get(most, 0), most)
+                       sizes.get(most, 0), most, tuple(
+                           f.written.kernel.name for f in shared_functions(plans)
+                           if needs_permission(f.written.kernel)))
 
 
 def block_bytes_of(kernel: Kernel) -> int:
@@ -42,4 +48,9 @@ def block_bytes_of(kernel: Kernel) -> int:
     return kernel.slab_bytes + kernel.lowered.staged
 
 
-__all__ = ["DeviceNeeds", "block_bytes_of", "device_needs"]
+def needs_permission(kernel: Kernel) -> bool:
+    """True if a block has more shared memory than a launch gives without being told before."""
+    return block_bytes_of(kernel) > _WITHOUT_PERMISSION
+
+
+__all__ = ["DeviceNeeds", "block_bytes_of", "device_needs", "needs_permission"]

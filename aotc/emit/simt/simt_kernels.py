@@ -11,6 +11,7 @@ from typing import Any
 
 import jinja2
 
+from aotc.emit.bundle.device_needs import block_bytes_of, needs_permission
 from aotc.emit.bundle.library_sources import device_library
 from aotc.emit.c.arrays import declaration
 from aotc.emit.c.loop_text import indent, signature
@@ -36,7 +37,6 @@ from aotc.ir.statements import OWN
 from aotc.target.base import Target
 
 FILE_BYTES = 60_000  # kernels share a file up to about this much text: files compile in parallel
-_SHARED_DEFAULT = 48 << 10  # bytes of shared memory that need no permission
 # locals of the templates and what they call
 _LOCALS = LOCALS | frozenset("""
     MR NR TM TN BK AK BN CHUNK A_STEP B_STEP SLICES SHARE TEAMS OWNERS a_steps b_steps row_starts
@@ -97,7 +97,7 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
                            env.get_template)
     body = writer.body(with_symbols(kernel.body, Argument.of))
     assert kernel.lowered.block is not None, kernel.name
-    bytes_ = base + kernel.lowered.staged
+    bytes_ = block_bytes_of(kernel)
     head = ["AOTC_DYN_SMEM(unsigned char, shared);"] if bytes_ else []
     head += [_scratch_pointer(s) for s in kernel.scratch]
     head += ["const int64_t tile = (int64_t)blockIdx.x;"] if "tile" in names else []
@@ -108,7 +108,7 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
         blocks=kernel.lowered.block.held,
         head=signature(f"{name}_{kernel.name}_device", parameters),
         body="\n".join(indent(head + body)), shared_bytes=bytes_,
-        permit=bytes_ > _SHARED_DEFAULT,
+        permit=needs_permission(kernel),
         launchers=[_launcher(o, f"{name}_{kernel.name}_device", bytes_) for o in shared.kernels])
 
 
