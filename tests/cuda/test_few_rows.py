@@ -167,6 +167,20 @@ def check(model, shape, near, folder):
 
 
 @needs_cxx
+def test_rows_along_several_axes_are_counted_through(tmp_path):
+    model = codes(21, 96, 70)
+    for v in (*model.graph.input, *model.graph.output):
+        v.type.tensor_type.shape.dim.insert(0, v.type.tensor_type.shape.dim[0])
+        v.type.tensor_type.shape.dim[0].dim_value = 5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        schedule = run_pipeline(Options(source=model, out=None, target=TARGET,
+                                        stop_after="schedule")).schedule
+    assert [len(g.flat) for g in schedule.groups] == [2]
+    check(model, (5, 21, 96), 1e-5, tmp_path)
+
+
+@needs_cxx
 @pytest.mark.parametrize("k", [64, 77])
 def test_a_single_row_of_f16(tmp_path, k):
     model = halved(floats(1, k, 50))

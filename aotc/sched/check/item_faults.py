@@ -70,7 +70,7 @@ def flat_faults(program: Program, target: Target, g: Group) -> list[str]:
         return []
     where, s = f"group {g.name}: flat {', '.join(g.flat)}", stages[0]
     row = next((u for u in target.ukernels if u.name == g.choice(s.name).row), None)
-    if len(stages) > 1 or row is None or row.staging is None or row.category != "contraction":
+    if len(stages) > 1 or row is None or row.staging is None:
         return [f"{where}; only the rows of a product alone in its group, on a row whose tiles "
                 "threads share, are counted through: remove it"]
     f = find_factors(s, g.choice(s.name).lanes)

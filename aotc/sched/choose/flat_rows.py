@@ -17,7 +17,7 @@ def count_rows_through(program: Program, target: Target, g: Group, s: Stage) -> 
     register tiles that threads share and then need fewer: no tile but the last ends where a line
     or an image does."""
     row, choice = target.product_row(g.choices[s.name].row), g.choices[s.name]
-    if target.machine.item_tiles > 1 or row.staging is None or row.category != "contraction":
+    if target.machine.item_tiles > 1 or row.staging is None:
         return g
     rows = [a for a in s.axes if a in factors_for(s, choice.lanes).m]
     mr, sizes = row.tile.mr, [estimate(a.extent) for a in rows]

@@ -34,8 +34,10 @@ from aotc.sched.rows.dots import (
 from aotc.target.kernel_rows import ProductRow
 
 
-def lower_dot(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract:
-    """One Contract over the stage's box, as ``ctx.group.choices`` say."""
+def lower_dot(ctx: Context, stage: Stage, row: ProductRow, box: Box,
+              part: Range | None = None) -> Contract:
+    """One Contract over the stage's box, as ``ctx.group.choices`` say.  part: its rows, if they are
+    no box."""
     choice = ctx.group.choices[stage.name]
     found, kinds = dot_factors(stage), dot_dtypes(stage.body)
     assert found is not None and kinds is not None, stage.name  # ``check_schedule`` refuses others
@@ -44,7 +46,7 @@ def lower_dot(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract
         body = stage.body
         assert isinstance(body, Binary), stage.name  # a product, so ``dot_factors`` says
         whole = body.b if grouped_weights(body.b) is not None else body.a
-        return lower_contract(ctx, stage, row, box, replace(f, b=whole))
+        return lower_contract(ctx, stage, row, box, replace(f, b=whole), part)
     lane, nr = f.lane, row.tile.nr
     k = next(r for r in f.k if r.name == choice.k)
     taps = tuple(r for r in f.k if r != k)
@@ -75,7 +77,8 @@ def lower_dot(ctx: Context, stage: Stage, row: ProductRow, box: Box) -> Contract
                         kinds, grouping=None if grouped is None else grouped.grouping)
     return _expanded(ctx, stage, k, mark_whole_tiles(ctx, drop_single_axes(Contract(
         micro, outer, tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
-        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, writing=choice.text))))
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, writing=choice.text,
+        part=part))))
 
 
 def _columns(ctx: Context, f: Factors, weights: Load, row: ProductRow, mode: str,
