@@ -66,7 +66,8 @@ def compile(model: Any, out: str | Path, target: str = "native", **options: Any)
 def tune(model: Any, out: str | Path | None = None, budget: float = 120.0, target: str = "native",
          dims: Mapping[str, Any] | None = None, records: str | Path | None = None, seed: int = 0,
          threads: int = 1, plot: str | Path | None = None,
-         progress: Callable[[str], object] | None = None, **decisions: Any) -> "Tuned":
+         progress: Callable[[str], object] | None = None, simulate: bool = False,
+         **decisions: Any) -> "Tuned":
     """Search a faster Schedule of a model by building and measuring candidates on this machine.
     Returns an ``aotc.tuner.session.Tuned``: its ``schedule`` is for ``compile(schedule=...)``.
 
@@ -76,6 +77,8 @@ def tune(model: Any, out: str | Path | None = None, budget: float = 120.0, targe
         on where this one ended, also if it was killed.
     threads: workers that kernels are measured with.  plot: path for a picture (SVG) of the search.
     progress: called with a line of text now and then.
+    simulate: a dry run for a CUDA target without a GPU: kernels run on the simulator, whose times
+        say nothing of a GPU's; what comes out is right, but no faster for it.
     decisions: as ``compile``'s (winograd, connect, math, ..): what the search starts from.
 
     The Schedule found is never slower than the untuned one as measured in turns: else it is the
@@ -88,7 +91,7 @@ def tune(model: Any, out: str | Path | None = None, budget: float = 120.0, targe
     from aotc.tuner.plot import plot as picture
     from aotc.tuner.session import tune as run
     found = run(model, Options(model, target=target, dims=dims, **decisions), budget, records,
-                seed, threads, progress=progress)
+                seed, threads, progress=progress, simulate=simulate)
     if out is not None:
         Path(out).write_text(found.schedule.to_json())
     if plot is not None:

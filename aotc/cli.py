@@ -208,9 +208,11 @@ def _check(args: argparse.Namespace) -> int:
 def _tune(args: argparse.Namespace) -> None:
     from aotc.api import tune
     found = tune(args.model, args.out, args.budget, args.target, args.dims, args.records, args.seed,
-                 args.threads, args.plot, show_progress, **_decisions(args))
+                 args.threads, args.plot, show_progress, args.simulate, **_decisions(args))
     clear_progress()
     before, after, sites = found.correlation
+    if args.simulate:
+        print("a dry run: times are the simulator's and say nothing of a GPU's")
     print(f"{args.out}: {found.untuned_ms:.3f} -> {found.tuned_ms:.3f} ms a call "
           f"({found.tuned_ms / found.untuned_ms:.3f}), {found.trials} candidates measured, "
           f"{len(found.changed)} groups changed")
@@ -419,6 +421,8 @@ def _tune_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--threads", type=_threads, default=1, help="workers to measure with")
     sub.add_argument("--plot", type=_svg, metavar="FILE.svg", help="a picture of the search")
+    sub.add_argument("--simulate", action="store_true", help="a dry run for a CUDA target, on the "
+                     "simulator, whose times say nothing of a GPU's")
     _decision_arguments(sub)
 
 

@@ -30,6 +30,7 @@ from aotc.sched.decide import decide
 from aotc.sched.judge.judge import Judge
 from aotc.sched.model.tilegraph import merge_groups
 from aotc.tuner.measure.executor import LocalExecutor
+from aotc.tuner.measure.rigs import find_rig
 from aotc.tuner.search.learned_cost import rank_correlation
 from aotc.tuner.space.sites import piece
 from aotc.tuner.space.trial import Candidate
@@ -142,7 +143,7 @@ def main(argv=None):
             work = run_pipeline(Options(case.path, None, args.target, name, connect="register",
                                         stop_after="schedule"))
             found = decisions(name, work.rewritten, work.target, share, rng)
-            executor = LocalExecutor(work.target.name, seconds=args.seconds, calls=CALLS)
+            executor = LocalExecutor(find_rig(work.target), args.seconds, calls=CALLS)
             rows += judged(found, executor, part)
     Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
     if not rows:

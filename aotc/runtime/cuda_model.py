@@ -216,6 +216,10 @@ class CudaBound:
         number; 0: the default one).  On one that is captured, behind a launch that was not."""
         self._model._start(self._syms, self._in_pointers, self._out_pointers, stream)
 
+    def synchronize(self) -> None:
+        """Wait for what was launched; raises what failed in it."""
+        self._model.synchronize()
+
     def download(self) -> None:
         """The outputs, from the device."""
         self._copy("copy_out", [(_address(self._model, a), m.pointer)

@@ -19,7 +19,7 @@ from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.tilegraph import order_groups
 from aotc.target.base import Target
 
-LOCAL = ("winograd", "unfold")  # rules that change one convolution and nothing around it
+LOCAL = ("winograd", "unfold", "split_k")  # rules that change one compute and nothing around it
 
 
 @dataclass(frozen=True)

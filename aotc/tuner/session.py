@@ -6,8 +6,6 @@
     check    the whole model against the untuned one, in turns; what is not faster goes back
 """
 
-import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -27,10 +25,10 @@ from aotc.pipeline import Work, options_target, run_pipeline
 from aotc.sched.cost.group_cost import resident_buffers
 from aotc.sched.dynamic.small_calls import pick
 from aotc.sched.text_choices.choose_writing import choose_writing, keep_said
-from aotc.target import Target, runs_here
 from aotc.tuner.measure.executor import Executor, LocalExecutor, Result
 from aotc.tuner.measure.inside import ModelExecutor
 from aotc.tuner.measure.records import Record, Records
+from aotc.tuner.measure.rigs import Rig, find_rig
 from aotc.tuner.measure.whole_model import Checker
 from aotc.tuner.search.layout_stage import LayoutStage
 from aotc.tuner.search.learned_cost import Correction, Estimator, correlate_held_back
@@ -81,58 +79,61 @@ class Tuned:
 def tune(source: Any, options: Options | None = None, budget: float = 120.0,
          records: str | Path | None = None, seed: int = 0, threads: int = 1, executor: Any = None,
          checker: Any = None, progress: Callable[[str], object] | None = None,
-         clock: Callable[[], float] = time.monotonic) -> Tuned:
+         clock: Callable[[], float] = time.monotonic, simulate: bool = False) -> Tuned:
     """Search a faster Schedule of a model by measuring.  Returns a Tuned.
 
     source: as for ``aotc.compile``; options: Options with its target and decisions;
     budget: seconds for compiling and searching, the check of the whole model at the end comes on
     top; records: path of a file of earlier and new measurements; executor, checker, clock: for
-    other machines and for tests; progress: called with a line of text.
+    other machines and for tests; progress: called with a line of text; simulate: a target for GPUs
+    is measured on the simulator, whose times say nothing of a GPU's.
     UnsupportedError for a target that does not run here, and what compiling raises."""
     if options is not None and options.alias:
         raise UnsupportedError("tune: candidates run the model as it was exported; leave alias "
                                "out")
     start, say = clock(), progress or (lambda text: None)
     options = replace(options or Options(source), source=source, stop_after="schedule")
-    require_tunable(options_target(options))
+    rig = find_rig(options_target(options), threads, simulate)
     say("compiling the untuned model")
     work = run_pipeline(options)
-    return tune_work(work, budget, records, seed, threads, executor, checker, say, clock, start)
+    return tune_work(work, budget, records, seed, rig, executor, checker, say, clock, start)
 
 
 def tune_work(work: Work, budget: float = 120.0, records: str | Path | None = None, seed: int = 0,
-              threads: int = 1, executor: Any = None, checker: Any = None,
+              rig: Rig | None = None, executor: Any = None, checker: Any = None,
               progress: Callable[[str], object] | None = None,
               clock: Callable[[], float] = time.monotonic, start: float | None = None) -> Tuned:
-    """The same of a pipeline's Work whose schedule stage has run: its Program may be any.  start:
-    of the budget, now if None.  How statements are written is chosen again for what has been
-    moved."""
-    found = _tuned(work, budget, records, seed, threads, executor, checker, progress, clock, start)
+    """The same of a pipeline's Work whose schedule stage has run: its Program may be any.  rig:
+    where it is measured, by default on one thread of this machine.  start: of the budget, now if
+    None.  How statements are written is chosen again for what has been moved."""
+    rig = rig or find_rig(work.target)
+    found = _tuned(work, budget, records, seed, rig, executor, checker, progress, clock, start)
     return replace(found, schedule=choose_writing(work.program, found.schedule, work.target))
 
 
-def _tuned(work: Work, budget: float, records: str | Path | None, seed: int, threads: int,
+def _tuned(work: Work, budget: float, records: str | Path | None, seed: int, rig: Rig,
            executor: Any, checker: Any, progress: Callable[[str], object] | None,
            clock: Callable[[], float], start: float | None) -> Tuned:
     """``tune_work``, but what is left to the rules of writing is left out of the Schedule."""
     start, say = clock() if start is None else start, progress or (lambda text: None)
-    options, target, kept = work.options, require_tunable(work.target), Records(records)
+    options, kept = work.options, Records(records)
     if work.schedule.variants and work.found is None:
         raise UnsupportedError("tune: a schedule with variants; tune each of them for its own "
                                "range (--dim NAME=LO..HI) and put the schedules together")
     with tempfile.TemporaryDirectory(prefix="aotc-tune-") as scratch:
         if work.found is not None:
             untimed = replace(work, schedule=work.schedule.base)
-            return _of_ranges(work, checker or Checker(untimed, scratch, threads), say,
+            return _of_ranges(work, checker or Checker(untimed, scratch, rig), say,
                               lambda: clock() < start + budget)
-        work = replace(work, schedule=keep_said(work.program, work.schedule, target))
-        checker = checker or Checker(work, scratch, threads)
+        work = replace(work, schedule=keep_said(
+            work.program, work.schedule, work.target))
+        checker = checker or Checker(work, scratch, rig)
         settled = any(x is not None for x in (options.schedule, options.arena, work.narrowed))
         slow = clock() - start > SEEDS_COST * budget
         begun = work.schedule if settled or slow else seed_schedule(
             work, options, checker, say, lambda: clock() < start + SEEDS_SHARE * budget)
-        session = Session(replace(work, schedule=begun), target, kept, Random(seed), seed,
-                          executor, checker, say, clock, start, budget, threads)
+        session = Session(replace(work, schedule=begun), rig, kept, Random(seed), seed,
+                          executor, checker, say, clock, start, budget)
         return session.against(work.schedule, session.run())
 
 
@@ -151,28 +152,20 @@ def _of_ranges(work: Work, checker: Checker, say: Callable[[str], object],
     return Tuned(schedule, ms[0], ms[1], count, (), tuple(changed), (0.0, 0.0, 0))
 
 
-def require_tunable(target: Target) -> Target:
-    """The Target itself; UnsupportedError if kernels for it cannot be timed here."""
-    if target.variants or target.emitter != "c" or not runs_here(target):
-        raise UnsupportedError(f"tune: measuring needs a CPU target that runs here, {target.name} "
-                               "does not or stands for several; choose native or one of them")
-    return target
-
-
 class Session:
-    """State of one tuning run.  executor: None for measuring inside the model, here."""
+    """State of one tuning run.  executor: None for measuring inside the model, on the rig."""
 
-    def __init__(self, work: Work, target: Target, records: Records, rng: Random, seed: int,
+    def __init__(self, work: Work, rig: Rig, records: Records, rng: Random, seed: int,
                  executor: Executor | None, checker: Checker, say: Callable[[str], object],
-                 clock: Callable[[], float], start: float, budget: float, threads: int = 1) -> None:
-        self.program, self.untuned, self.target = work.program, work.schedule, target
-        self.records, self.rng = records, rng
+                 clock: Callable[[], float], start: float, budget: float) -> None:
+        self.program, self.untuned, self.target = work.program, work.schedule, rig.target
+        target, self.records, self.rng = rig.target, records, rng
         self.executor = executor or ModelExecutor(self, LocalExecutor(
-            target.name, threads=threads, math=work.schedule.math))
+            rig, math=work.schedule.math))
         self.checker, self.say, self.clock = checker, say, clock
         self.start, self.budget = start, budget
         self.correction = Correction(seed)
-        self.machine = _machine()
+        self.machine = rig.machine
         self.settled, self.sites = sites(work.program, work.schedule, target)
         self.computes: dict[str, set[str]] = {}
         for s in self.sites:
@@ -329,7 +322,8 @@ class Session:
             options[key] = [self._choices(key, search, *x, key) for x in worth]
         schedule, kept, times = self._checked(options)
         return Tuned(schedule, times[0] * 1e3, times[1] * 1e3, self.trials, tuple(self.history),
-                     tuple(sorted(kept)), correlate_held_back(self.records.all))
+                     tuple(sorted(kept)), correlate_held_back(
+                         [r for r in self.records.all if r.machine == self.machine]))
 
     def _choices(self, key: str, search: SiteSearch, point: Point, ratio: float,
                  tie: Tie) -> Choices:
@@ -397,15 +391,4 @@ class Session:
         return slow
 
 
-def _machine() -> str:
-    """What the times of records depend on beside the target."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return f"{line.partition(':')[2].strip()}, {os.cpu_count()} CPUs"
-    except OSError:
-        return platform.machine()
-    return platform.machine()
-
-
-__all__ = ["Session", "Tuned", "require_tunable", "tune", "tune_work"]
+__all__ = ["Session", "Tuned", "tune", "tune_work"]

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 from harness import INFO, Case, merged
@@ -16,6 +17,7 @@ from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
 from aotc.sched import decide, lower
 from aotc.target import TARGETS
+from aotc.tuner.measure.rigs import GpuRig
 
 GPUS = [t for t in TARGETS.values() if t.emitter == "simt"]
 EARLY, USUAL = TARGETS["cuda:sm_80"], TARGETS["cuda:sm_90"]
@@ -64,6 +66,24 @@ def test_small_models_build_without_warning_or_spill(target, tmp_path):
     program, schedule = merged(cases, target)
     kernels = _write(program, target, tmp_path / "small", schedule, profile=target is EARLY)
     _no_spills(_make(tmp_path / "small", "libcases.a"), kernels)
+
+
+def test_what_tuning_builds_has_no_warning_and_is_compiled_once(tmp_path):
+    """The kernels of two candidates that differ in one: files over numbered tensors."""
+    program, schedule = merged([Case(p.name, p) for p in (dense(), rows())], EARLY)
+    (tmp_path / "objects").mkdir()
+    last = schedule.groups[-1]
+    other = replace(schedule, groups=tuple(replace(g, threads=g.threads // 2) if g is last else g
+                                           for g in schedule.groups))
+    made = []
+    for n, s in enumerate((schedule, other)):
+        folder = tmp_path / f"b{n}"
+        write_bundle(GpuRig(EARLY).render(lower(program, s, EARLY), s, INFO), folder)
+        _make(folder, "static")
+        GpuRig(EARLY).build(folder, 2, tmp_path / "objects")
+        made.append({p.name for p in (tmp_path / "objects").iterdir()})
+    # beside the changed kernel the bundle's own two files
+    assert len(made[1] - made[0]) == 3 and len(made[0]) > 4
 
 
 @pytest.mark.product

@@ -12,10 +12,12 @@ import pytest
 from tuner_models import convolutions, scheduled, untuned_candidates
 
 from aotc.ir.expr import Axis, Const, Load
+from aotc.target import TARGETS
 from aotc.tuner.measure import executor as module
-from aotc.tuner.measure import measure_worker
+from aotc.tuner.measure import measure_worker, rigs
 from aotc.tuner.measure.executor import LocalExecutor, Result, order_in_turns
 from aotc.tuner.measure.measure_worker import compare_with_first, median_interval, typical_seconds
+from aotc.tuner.measure.rigs import find_rig
 
 WORKER = """
 import json, os, pickle, sys, time
@@ -53,7 +55,7 @@ def stand_in(tmp_path, monkeypatch):
         return real([sys.executable, str(script), *command[3:]], env=env, **kwargs)
 
     monkeypatch.setattr(module.subprocess, "Popen", started)
-    return LocalExecutor("c")
+    return LocalExecutor(find_rig(TARGETS["c"]))
 
 
 @pytest.mark.product
@@ -144,7 +146,7 @@ def test_candidates_mean_the_same_in_another_process():
 def test_real_candidates_are_built_and_timed():
     work = scheduled(convolutions(size=8, channels=16), "native")
     some = [c for _, c in untuned_candidates(work)]
-    found = LocalExecutor(work.target.name, seconds=0.02).build_and_measure(some + some[:1])
+    found = LocalExecutor(find_rig(work.target), seconds=0.02).build_and_measure(some + some[:1])
     assert all(r.error == "" and 0 < r.seconds < 1 for r in found), json.dumps(
         [r.error for r in found])
     assert found[0].interval == (1, 1) and found[-1].interval[0] <= found[-1].interval[1]
@@ -154,16 +156,16 @@ def test_bundles_are_compared_in_both_orders_of_loading(tmp_path, monkeypatch):
     loaded = []
 
     def fake(bundle, threads):
-        loaded.append(bundle)
-        seconds = {"a": 1.0, "b": 2.0}[bundle]
+        loaded.append(bundle.name)
+        seconds = {"a": 1.0, "b": 2.0}[bundle.name]
         return SimpleNamespace(
             manifest={"profile": True}, bind=lambda feeds: lambda: {"y": np.ones(2)},
             profile=lambda reset: [SimpleNamespace(seconds=seconds)])
 
-    monkeypatch.setattr(measure_worker, "load", fake)
-    monkeypatch.setattr(measure_worker, "_pin", lambda threads: None)
+    monkeypatch.setattr(rigs, "load", fake)
+    monkeypatch.setattr(rigs, "use_cpus", lambda threads: None)
     (tmp_path / "job").write_bytes(pickle.dumps(
-        {"bundles": ["a", "b"], "feeds": {}, "seconds": 0.0, "threads": 1}))
+        {"bundles": ["a", "b"], "feeds": {}, "seconds": 0.0, "rig": find_rig(TARGETS["c"])}))
     measure_worker.compare(tmp_path)
     times = json.loads((tmp_path / "times").read_text())
     assert loaded == ["a", "b", "b", "a"] and times["worst"] == 0.0

@@ -9,6 +9,7 @@ from aotc.errors import AotcError
 from aotc.tuner.measure.executor import Result
 from aotc.tuner.measure.inside import ModelExecutor
 from aotc.tuner.measure.records import Records
+from aotc.tuner.measure.rigs import CpuRig
 from aotc.tuner.measure.whole_model import Built
 from aotc.tuner.session import Session
 from aotc.tuner.space.assemble import assemble_schedule
@@ -55,7 +56,7 @@ def work():
 
 
 def _session(work, machine, alone=None):
-    made = Session(work, work.target, Records(None), Random(0), 0, Alone(), machine,
+    made = Session(work, CpuRig(work.target), Records(None), Random(0), 0, Alone(), machine,
                    lambda text: None, Ticks(), 0.0, 1.0)
     made._open({s.name: 1.0 for s in made.sites})
     made.executor = ModelExecutor(made, alone or Alone())

@@ -22,6 +22,7 @@ from aotc.ir.schedule import Schedule
 from aotc.sched import check_schedule
 from aotc.tuner.measure.executor import Result
 from aotc.tuner.measure.records import Records
+from aotc.tuner.measure.rigs import CpuRig
 from aotc.tuner.plot import plot
 from aotc.tuner.session import Session, Tuned, tune
 
@@ -34,7 +35,7 @@ def work():
 def session(work, records=None, seed=0, budget=20, executor=None, **checker):
     executor = executor or PretendedExecutor()
     judge = PretendedChecker(len(work.schedule.groups), **checker)
-    made = Session(work, work.target, Records(records), Random(seed), seed, executor, judge,
+    made = Session(work, CpuRig(work.target), Records(records), Random(seed), seed, executor, judge,
                    lambda text: None, Ticks(), 0.0, budget)
     return made, executor, judge
 
@@ -228,7 +229,7 @@ def test_pretended_times_are_what_they_say(work):
 
 
 def test_targets_that_do_not_run_here_are_refused():
-    for target in ("cuda", "x86-64"):
+    for target in ("dsa:stcp920", "x86-64"):
         with pytest.raises(UnsupportedError, match="native"):
             tune(convolutions(), aotc_options(target), budget=1)
 

@@ -47,14 +47,16 @@ _LOCALS = LOCALS | frozenset("""
 """.split())
 
 
-def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = ()) -> dict[str, str]:
+def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = (),
+                   rules: Sequence[Rule] | None = None) -> dict[str, str]:
     """{file name: CUDA text} of all kernels of ``plan``, and of ``others`` for the same target that
-    have names of their own, with their launchers.
+    have names of their own, with their launchers.  rules: those that data may break, by number;
+    None: those of the plans.
 
     UnsupportedError if a kernel asks for more than its target can express.
     """
     name, plans = prefix(plan.name), (plan, *others)
-    env, rules = _environment(target.folder), rules_of(plans)
+    env, rules = _environment(target.folder), rules_of(plans) if rules is None else rules
     functions = shared_functions(plans)
     files: dict[str, str] = {}
     chunk: list[str] = []

@@ -22,17 +22,32 @@ def choose_split_k(program: Program, target: Target,
                    taken: Collection[str]) -> tuple[Rewrite, ...]:
     """The rewrites ``split_k`` of a Program, in program order, but of the computes ``taken``; none
     where work items are not single tiles, shared by threads."""
-    machine = target.machine
-    if not machine.threads or machine.item_tiles != 1:
+    if not _makes_parts(target):
         return ()
-    near, found = Neighbourhoods(program, target, machine.workers), []
+    near, found = Neighbourhoods(program, target, target.machine.workers), []
     for c in program.steps:
-        if isinstance(c, Compute) and c.out not in taken and static_shape(
-                program.shape(c.out)) is not None:
-            m = None if _shares_sums(target, c) else match_sum(program, c)
-            best = None if m is None else _best(near, c.out, m)
-            found += [best] if best is not None else []
+        m = _long_sum(program, target, c) if isinstance(c, Compute) and (
+            c.out not in taken) else None
+        best = None if m is None else _best(near, c.outs[0], m)
+        found += [best] if best is not None else []
     return tuple(found)
+
+
+def count_parts(program: Program, target: Target, c: Compute) -> tuple[int, ...]:
+    """Numbers of parts that the fold of a compute may be made in on a target, the fewest first."""
+    m = _long_sum(program, target, c) if _makes_parts(target) else None
+    return () if m is None else tuple(_doubled(m))
+
+
+def _makes_parts(target: Target) -> bool:
+    """True where work items are single tiles, shared by threads."""
+    return target.machine.threads > 0 and target.machine.item_tiles == 1
+
+
+def _long_sum(program: Program, target: Target, c: Compute) -> LongSum | None:
+    """The fold of a compute, where it is one that may be cut."""
+    static = static_shape(program.shape(c.out)) is not None
+    return match_sum(program, c) if static and not _shares_sums(target, c) else None
 
 
 def _shares_sums(target: Target, c: Compute) -> bool:
@@ -73,4 +88,4 @@ def _doubled(m: LongSum) -> Iterator[int]:
             last = n
 
 
-__all__ = ["choose_split_k"]
+__all__ = ["choose_split_k", "count_parts"]

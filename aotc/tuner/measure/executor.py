@@ -20,6 +20,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any, Protocol
 
+from aotc.tuner.measure.rigs import Rig
 from aotc.tuner.space.trial import Candidate
 
 BUILD_TIMEOUT = 300.0  # seconds for the C compiler over one batch
@@ -40,17 +41,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is told, pickled: candidates in the order in which they run, the target's
-    name, Schedule.math, CPU seconds to measure, calls to measure at least, workers of the pool, C
-    compilers at a time."""
+    """What a worker is told, pickled: candidates in the order in which they run, the Rig,
+    Schedule.math, seconds of its clock to measure, calls to measure at least."""
 
     candidates: tuple[Candidate, ...]
-    target: str
+    rig: Rig
     math: str
     seconds: float
     calls: int
-    threads: int
-    jobs: int
 
 
 class Executor(Protocol):
@@ -63,13 +61,13 @@ class Executor(Protocol):
 class LocalExecutor:
     """Builds and times on this machine.
 
-    target: name of a target that runs here; jobs: C compilers at a time; seconds: measured per
-    batch; threads: workers that kernels may use; timeouts in seconds; calls: measured at least."""
+    rig: of the target; seconds: measured per batch; timeouts in seconds; calls: measured at
+    least."""
 
-    def __init__(self, target: str, jobs: int = 2, seconds: float = 0.8, threads: int = 1,
-                 math: str = "fast", build_timeout: float = BUILD_TIMEOUT,
-                 run_timeout: float = RUN_TIMEOUT, calls: int = 9) -> None:
-        self.target, self.jobs, self.seconds, self.threads = target, jobs, seconds, threads
+    def __init__(self, rig: Rig, seconds: float = 0.8, math: str = "fast",
+                 build_timeout: float = BUILD_TIMEOUT, run_timeout: float = RUN_TIMEOUT,
+                 calls: int = 9) -> None:
+        self.rig, self.seconds = rig, seconds
         self.math, self.timeout, self.calls = math, build_timeout + run_timeout, calls
 
     def build_and_measure(self, candidates: Sequence[Candidate]) -> list[Result]:
@@ -94,8 +92,7 @@ class LocalExecutor:
         """(seconds, interval) per candidate, or the text of what went wrong."""
         with tempfile.TemporaryDirectory(prefix="aotc-tune-") as scratch:
             folder = Path(scratch)
-            job = Job(tuple(candidates), self.target, self.math, self.seconds, self.calls,
-                      self.threads, self.jobs)
+            job = Job(tuple(candidates), self.rig, self.math, self.seconds, self.calls)
             (folder / "job").write_bytes(pickle.dumps(job))
             error = finish(start("trial", folder), folder, self.timeout)
             return error or json.loads((folder / "times").read_text())

@@ -7,11 +7,8 @@ that are compiled once.  ``compare``: runs bundles of one model in turns.  All o
 hang: who has started it waits outside.
 """
 
-import hashlib
 import json
-import os
 import pickle
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,16 +20,12 @@ from numpy.typing import ArrayLike
 
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
-from aotc.ir.bundle import Bundle
 from aotc.ir.dtypes import Array
-from aotc.runtime.compile_bundle import build, read_manifest, tools_of
-from aotc.runtime.loading import load
-from aotc.runtime.model import Binding, Model
+from aotc.runtime.model import Model
 from aotc.samples import Feeds, extents
 from aotc.sched import decide, lower
 from aotc.sched.text_choices.choose_writing import choose_writing
-from aotc.target import get_target
-from aotc.tuner.measure.portable import HEAD, portable_files
+from aotc.tuner.measure.rigs import Rig
 from aotc.tuner.space.trial import trial_feeds, trial_program
 
 WARM_UP = 2  # calls
@@ -41,27 +34,30 @@ TURN = 0.006  # seconds that short models run before another's turn
 SHARE = 0.1  # of the calls, the fastest, whose mean counts: others were disturbed
 
 Calls = Sequence[Sequence[float]]  # seconds [calls, kernels]
+Call = Callable[[], object]
 
 
 def trial(folder: Path) -> None:
     """FOLDER/job -> FOLDER/times: [seconds, interval] of every candidate, the sum of its
     kernels."""
     job = pickle.loads((folder / "job").read_bytes())
-    target = get_target(job.target)
+    rig, target = job.rig, job.rig.target
     program, schedule, owners = trial_program(job.candidates, target, job.math)
     plan = lower(program, choose_writing(program, schedule, target), target)
     info = {"model_hash": "0" * 64, "graph": "trial"}
     write_bundle(render_bundle(plan, schedule, info, profile=True), folder / "bundle")
-    build(folder / "bundle", jobs=job.jobs)
+    rig.build(folder / "bundle", rig.jobs)
     feeds = trial_feeds(program, extents(program)[0])
-    _pin(job.threads)
-    model = load(folder / "bundle", threads=job.threads)
-    call = model.bind(feeds)
-    for _ in range(WARM_UP):
+    rig.settle()
+    model = rig.open(folder / "bundle")
+    bound = model.bind(feeds)
+    bound()
+    call = rig.repeat(bound)
+    for _ in range(WARM_UP - 1):
         call()
     model.profile(reset=True)
     runs: list[list[float]] = []
-    go_on = _clock(job.seconds * job.threads)
+    go_on = _clock(rig, job.seconds)
     while len(runs) < job.calls or go_on(len(runs)):
         call()
         runs.append([c.seconds for c in model.profile(reset=True)])
@@ -75,12 +71,13 @@ def trial(folder: Path) -> None:
 
 def build_one(folder: Path) -> None:
     """FOLDER/job: {"model": a file as ``Checker`` writes it, "objects": a folder of object files,
-    "wish": a Schedule or decisions, "known": hashes of Schedules that have been built,
-    "threads": workers it will run with, "jobs": C compilers at a time} -> FOLDER/bundle, with its
-    library, and FOLDER/schedule; no bundle of what is known."""
+    "wish": a Schedule or decisions, "known": hashes of Schedules that have been built, "rig": a
+    Rig, "jobs": compilers at a time} -> FOLDER/bundle, with its library, and FOLDER/schedule; no
+    bundle of what is known."""
     job = pickle.loads((folder / "job").read_bytes())
     model = pickle.loads(Path(job["model"]).read_bytes())
-    target, schedule = get_target(model["target"]), job["wish"]
+    rig, schedule = job["rig"], job["wish"]
+    target = rig.target
     if isinstance(schedule, tuple):
         schedule = replace(decide(model["program"], target, written=False, **dict(schedule)),
                            math=model["math"], optimize=model["optimize"])
@@ -88,49 +85,8 @@ def build_one(folder: Path) -> None:
         if schedule.hash in job["known"]:
             return
     plan = lower(model["program"], choose_writing(model["program"], schedule, target), target)
-    bundle = render_bundle(plan, schedule, model["info"], profile=True,
-                           kernel_files=portable_files(plan, target))
-    write_bundle(_timed_by_thread(bundle) if job["threads"] == 1 else bundle, folder / "bundle")
-    _precompile(folder / "bundle", Path(job["objects"]))
-    build(folder / "bundle", jobs=job["jobs"], objects=job["objects"])
-
-
-CLOCK = b"""#define _POSIX_C_SOURCE 200809L
-#include <stdint.h>
-#include <time.h>
-
-static uint64_t thread_nanoseconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-#define AOTC_CLOCK() thread_nanoseconds()
-"""
-
-
-def _timed_by_thread(bundle: Bundle) -> Bundle:
-    """The Bundle counting what its thread has run, so that being interrupted costs nothing."""
-    main = f"{bundle.name}.c"
-    return replace(bundle, files=bundle.files | {main: CLOCK + bundle.files[main]})
-
-
-def _precompile(folder: Path, objects: Path) -> None:
-    """The header of all kernels, compiled once for all bundles: it is most of a small file.  A
-    compiler that does not know how reads the header itself."""
-    manifest = read_manifest(folder)
-    text = b"".join((folder / f).read_bytes() for f in sorted(manifest["files"])
-                    if f.startswith("zz"))
-    kept = objects / f"{hashlib.sha256(text).hexdigest()[:24]}.gch"
-    if not kept.exists():
-        command = tools_of(manifest).command(
-            folder / f"{HEAD}.c", manifest["build"]["kernels"][0]["cflags"])
-        made = folder / f"{HEAD}.made"
-        command[-1:] = ["-x", "c-header", str(folder / HEAD), "-o", str(made)]
-        if subprocess.run(command, capture_output=True).returncode == 0:
-            os.replace(made, kept)
-    if kept.exists():
-        os.link(kept, folder / f"{HEAD}.gch")
+    write_bundle(rig.render(plan, schedule, model["info"]), folder / "bundle")
+    rig.build(folder / "bundle", job["jobs"], Path(job["objects"]))
 
 
 def compare_with_first(calls: Array,
@@ -155,16 +111,11 @@ def median_interval(samples: Array) -> tuple[float, float]:
     return float(ordered[low]), float(ordered[n - 1 - low])
 
 
-def _clock(seconds: float) -> Callable[[int], bool]:
-    """Function of the calls so far: True while there are too few of them, or less CPU time than
-    ``seconds`` has gone by; where others use the CPUs too, that is longer by the clock."""
-    end = time.process_time() + seconds
-    return lambda calls: calls < LEAST_CALLS or time.process_time() < end
-
-
-def _pin(threads: int) -> None:
-    """Stay on as many CPUs as there are threads: what moves between CPUs loses its caches."""
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+def _clock(rig: Rig, seconds: float) -> Callable[[int], bool]:
+    """Function of the calls so far: True while there are too few of them, or less than ``seconds``
+    has gone by on the rig's clock."""
+    end = rig.elapsed() + seconds
+    return lambda calls: calls < LEAST_CALLS or rig.elapsed() < end
 
 
 def typical_seconds(runs: Array | Calls) -> Array:
@@ -177,11 +128,12 @@ def typical_seconds(runs: Array | Calls) -> Array:
 def compare(folder: Path) -> None:
     """Bundles of one model in turns, call by call.
 
-    FOLDER/job: {"bundles", "feeds", "seconds", "threads"}.  FOLDER/times: {"kernels": [seconds per
+    FOLDER/job: {"bundles", "feeds", "seconds", "rig"}.  FOLDER/times: {"kernels": [seconds per
     call and kernel, of each], only if all bundles count, "whole": [seconds per call, of each],
     "worst": largest difference of the outputs of the first two, relative to the first's range}."""
     job = pickle.loads((folder / "job").read_bytes())
-    _pin(job["threads"])
+    rig = job["rig"]
+    rig.settle()
     count = len(job["bundles"])
     whole: list[list[float]] = [[] for _ in range(count)]
     kernels: list[list[list[float]]] = [[] for _ in range(count)]
@@ -189,21 +141,22 @@ def compare(folder: Path) -> None:
     # at times what is loaded later is slower, by 5 % or more, with the same code: both orders count
     orders = (range(count), range(count)[::-1])[:count]
     for order in orders:
-        models = {i: load(job["bundles"][i], threads=job["threads"]) for i in order}
-        calls = {i: m.bind(job["feeds"]) for i, m in models.items()}
-        found = {i: {n: a.copy() for n, a in call().items()} for i, call in calls.items()}
+        models = {i: rig.open(Path(job["bundles"][i])) for i in order}
+        bound = {i: m.bind(job["feeds"]) for i, m in models.items()}
+        found = {i: {n: a.copy() for n, a in b().items()} for i, b in bound.items()}
+        calls = {i: rig.repeat(b) for i, b in bound.items()}
         outputs = outputs or [found[i] for i in range(count)]
         counting = all(m.manifest.get("profile") for m in models.values())
-        _in_turns(models, calls, counting, _clock(job["seconds"] * job["threads"] / len(orders)),
+        _in_turns(models, calls, counting, _clock(rig, job["seconds"] / len(orders)),
                   whole, kernels)
-        del models, calls
+        del models, bound, calls
     (folder / "times").write_text(json.dumps(
         {"kernels": kernels if counting else [], "whole": whole, "worst": max((
             _difference(a, b) for o in outputs[1:] for a, b in zip(outputs[0].values(), o.values())
         ), default=0.0)}))
 
 
-def _in_turns(models: Mapping[int, Model], calls: Mapping[int, Binding], counting: bool,
+def _in_turns(models: Mapping[int, Model], calls: Mapping[int, Call], counting: bool,
               go_on: Callable[[int], bool], whole: Sequence[list[float]],
               kernels: Sequence[list[list[float]]]) -> None:
     """Append to ``whole`` and ``kernels`` what calls take, by the models' numbers, while
@@ -221,7 +174,7 @@ def _in_turns(models: Mapping[int, Model], calls: Mapping[int, Binding], countin
                     kernels[i].append(costs)
 
 
-def _turn(call: Callable[[], object]) -> int:
+def _turn(call: Call) -> int:
     """Calls of one model before another's turn: of a short one several, the first of which does
     not count, for it finds the caches as the other has left them."""
     start = time.perf_counter()

@@ -21,10 +21,10 @@ from aotc.ir.statements import WORKERS, Body, Section, bodies, with_bodies
 from aotc.sched.shared_functions import share_functions
 from aotc.target.base import Target
 
-_PIECE = "zzpiece"  # what a kernel's bundle is called until its text has been hashed
+PIECE = "zzpiece"  # what a kernel's bundle is called until its text has been hashed
 _HEADER = "zzframe.h"
 HEAD = "zzhead.h"
-_SLOTS = 32  # frames have room for a multiple of so many tensors
+SLOTS = 32  # frames have room for a multiple of so many tensors
 
 _FRAME = """#ifndef ZZFRAME_H
 #define ZZFRAME_H
@@ -81,7 +81,7 @@ def portable_files(plan: Plan, target: Target) -> dict[str, str]:
     places = {p.name: p for p in plan.places}
     fields = [sym_field(s.name) for s in (*plan.syms, *[WORKERS] * counts_workers(plan))]
     count = max((len(k.reads + k.writes) for k in plan.kernels), default=0)
-    slots = -(-max(count, 1) // _SLOTS) * _SLOTS
+    slots = -(-max(count, 1) // SLOTS) * SLOTS
     calls, protos = [], {}
     for k in plan.kernels:
         used = k.reads + k.writes
@@ -112,47 +112,49 @@ def _kernel_files(plan: Plan, kernel: Kernel, used: Sequence[Place],
                   target: Target) -> tuple[dict[str, str], str]:
     """({file: text}, prefix of the names in them) of one kernel."""
     places = tuple(replace(p, storage="arena", slot=i, offset=0) for i, p in enumerate(used))
-    alone = replace(plan, name=_PIECE, places=places, weights=(), slots=(), kernels=(
+    alone = replace(plan, name=PIECE, places=places, weights=(), slots=(), kernels=(
         replace(kernel, lowered=replace(kernel.lowered, name="run", about=About()),
-                body=_without_names(kernel.body)),))
+                body=without_names(kernel.body)),))
     alone, = share_functions((alone,))  # its functions are called after it
     numbers = {f"t_{p.name}": f"t_{i}" for i, p in enumerate(used)}
     numbers |= {f"s_{s.name}": f"s_{i}" for i, s in enumerate(kernel.scratch)}
     texts = {f: re.sub(r"\b[ts]_\w+\b", lambda m: numbers.get(m[0], m[0]), text)
              for f, text in render_kernels(alone, target).items()}
-    texts = {f: re.sub(rf"\b{_PIECE}_(frame|checked|expected)\b", r"zz\1", text).replace(
-        f"{_PIECE}_internal.h", _HEADER) for f, text in texts.items()}
+    texts = {f: re.sub(rf"\b{PIECE}_(frame|checked|expected)\b", r"zz\1", text).replace(
+        f"{PIECE}_internal.h", _HEADER) for f, text in texts.items()}
     return _named(texts)
 
 
-def _without_names(body: Body) -> Body:
+def without_names(body: Body) -> Body:
     """The statements without the Program's lines, which name tensors of the model."""
-    inside = (with_bodies(s, {f: _without_names(b) for f, b in bodies(s)}) for s in body)
+    inside = (with_bodies(s, {f: without_names(b) for f, b in bodies(s)}) for s in body)
     return tuple(replace(s, says=()) if isinstance(s, Section) else s for s in inside)
 
 
 def _named(texts: dict[str, str]) -> tuple[dict[str, str], str]:
     """Files and names of a kernel, its micro-kernels apart, called after what they contain."""
-    header, shared = f"{_PIECE}_ukernels.h", f"{_PIECE}_kernels_0.c"
+    header, shared = f"{PIECE}_ukernels.h", f"{PIECE}_kernels_0.c"
     out = {}
     if header in texts:
         rows = {f: texts.pop(f) for f in (header, shared)}
-        own = f"u{_hash(rows)}"
-        for word in re.findall(rf"\b{_PIECE}_(\w+)\(", rows[header]):
-            texts = {f: re.sub(rf"\b{_PIECE}_{word}\b", f"{own}_{word}", text)
+        own = f"u{hash_texts(rows)}"
+        for word in re.findall(rf"\b{PIECE}_(\w+)\(", rows[header]):
+            texts = {f: re.sub(rf"\b{PIECE}_{word}\b", f"{own}_{word}", text)
                      for f, text in texts.items()}
         texts = {f: text.replace(header, f"{own}_ukernels.h") for f, text in texts.items()}
-        out = _called(rows, own)
-    own = f"k{_hash(texts)}"
-    return out | _called(texts, own), own
+        out = rename_files(rows, own)
+    own = f"k{hash_texts(texts)}"
+    return out | rename_files(texts, own), own
 
 
-def _called(texts: Mapping[str, str], name: str) -> dict[str, str]:
-    return {f.replace(_PIECE, name): text.replace(_PIECE, name).replace(
-        _PIECE.upper(), name.upper()) for f, text in texts.items()}
+def rename_files(texts: Mapping[str, str], name: str) -> dict[str, str]:
+    """Files of a piece, and the names in them, called after ``name``."""
+    return {f.replace(PIECE, name): text.replace(PIECE, name).replace(
+        PIECE.upper(), name.upper()) for f, text in texts.items()}
 
 
-def _hash(texts: Mapping[str, str]) -> str:
+def hash_texts(texts: Mapping[str, str]) -> str:
+    """A short hash of files and what is in them."""
     return hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()[:16]
 
 
@@ -179,4 +181,5 @@ def _call(name: str, kernel: str, rules: Sequence[int], own: str, fields: Sequen
     return "\n".join(lines)
 
 
-__all__ = ["HEAD", "portable_files"]
+__all__ = ["HEAD", "PIECE", "SLOTS", "hash_texts", "portable_files", "rename_files",
+           "without_names"]

@@ -1,6 +1,7 @@
 """Measures of the whole model: Schedules of it in turns in one process, kernel by kernel."""
 
 import json
+import os
 import pickle
 import shutil
 import statistics
@@ -17,6 +18,7 @@ from aotc.pipeline import Work, model_info
 from aotc.samples import extents, random_inputs
 from aotc.tuner.measure.executor import BUILD_TIMEOUT, RUN_TIMEOUT, finish, start, stop
 from aotc.tuner.measure.measure_worker import Calls, typical_seconds
+from aotc.tuner.measure.rigs import Rig, find_rig
 from aotc.tuner.space.assemble import SiteChoice, Tie
 
 SECONDS = 4.0  # of measuring two models in turns
@@ -66,21 +68,23 @@ class Built:
 class Checker:
     """Builds and compares Schedules of one model.  work: the pipeline's Work after its schedule
     stage, of which the untuned Schedule is what others are compared with; scratch: a folder for
-    bundles; jobs: of them that are made at a time."""
+    bundles, and for object files unless $AOTC_OBJECTS names one; rig: where they are built and run,
+    by default one thread of this machine."""
 
     faster = FASTER
 
-    def __init__(self, work: Work, scratch: str | Path, threads: int = 1, seconds: float = SECONDS,
-                 jobs: int = 2) -> None:
+    def __init__(self, work: Work, scratch: str | Path, rig: Rig | None = None,
+                 seconds: float = SECONDS) -> None:
         self.schedule, self.scratch = work.schedule, Path(scratch)
-        self.threads, self.seconds, self.jobs = threads, seconds, jobs
+        self.rig, self.seconds = rig or find_rig(work.target), seconds
         self.feeds = random_inputs(work.program, extents(work.program)[0])
         self.known: dict[Any, Built] = {}  # what has been asked for -> Built
-        (self.scratch / "objects").mkdir()
+        self.objects = Path(os.environ.get("AOTC_OBJECTS") or self.scratch / "objects")
+        self.objects.mkdir(exist_ok=True)
         # a fresh Program leaves behind what functions have remembered of it
         (self.scratch / "model").write_bytes(pickle.dumps(
-            {"program": replace(work.program), "target": work.target.name, "math":
-             work.schedule.math, "optimize": work.schedule.optimize, "info": {
+            {"program": replace(work.program), "math": work.schedule.math,
+             "optimize": work.schedule.optimize, "info": {
                  **model_info(work.program), "onnx_sha256": work.file_hash}}))
 
     def built(self, wishes: Sequence[Wish]) -> list[Built]:
@@ -90,8 +94,8 @@ class Checker:
         todo = [(k, w) for k, w in dict(zip(keys, wishes)).items() if k not in self.known]
         hashes = [w.hash for w in wishes if not isinstance(w, tuple)]
         while todo:
-            now, todo = todo[:self.jobs], todo[self.jobs:]
-            jobs = max(1, self.jobs // len(now))
+            now, todo = todo[:self.rig.jobs], todo[self.rig.jobs:]
+            jobs = max(1, self.rig.jobs // len(now))
             started = [(k, w, *self._start(w, hashes, jobs)) for k, w in now]
             try:
                 for key, wish, process, folder in started:
@@ -105,8 +109,8 @@ class Checker:
     def _start(self, wish: Wish, hashes: list[str], jobs: int) -> tuple[Popen[bytes], Path]:
         folder = Path(tempfile.mkdtemp(dir=self.scratch))
         (folder / "job").write_bytes(pickle.dumps(
-            {"model": str(self.scratch / "model"), "objects": str(self.scratch / "objects"),
-             "wish": wish, "threads": self.threads, "jobs": jobs, "known": hashes + [
+            {"model": str(self.scratch / "model"), "objects": str(self.objects),
+             "wish": wish, "rig": self.rig, "jobs": jobs, "known": hashes + [
                  b.schedule.hash for b in self.known.values() if b.schedule]}))
         return start("build", folder), folder
 
@@ -160,7 +164,7 @@ class Checker:
         folder = Path(tempfile.mkdtemp(dir=self.scratch))
         (folder / "job").write_bytes(pickle.dumps(
             {"bundles": [str(b) for b in bundles], "feeds": self.feeds, "seconds": seconds,
-             "threads": self.threads}))
+             "rig": self.rig}))
         error = finish(start("compare", folder), folder, PATIENCE * seconds + RUN_TIMEOUT)
         if error:
             raise AotcError(f"tune: the whole model could not be measured: {error}")

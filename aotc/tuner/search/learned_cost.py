@@ -77,7 +77,8 @@ class Estimator:
         return Estimate(cost.seconds, (
             *_terms(cost), log(model.tiles(item)), float(len(stages)),
             log(1 + sum(n for b, n, _, _ in model.lifetimes(item) if b in model.scratch)),
-            *self._tile(g, stages, model), *self._stage(candidate, g, heavy)))
+            *self._tile(g, stages, model), *self._stage(candidate, g, heavy),
+            *self._block(g, heavy)))
 
     def _tile(self, g: Group, stages: Sequence[Stage], model: GroupModel) -> tuple[float, ...]:
         """Extents of the work item: along the lanes, of everything else, and what comes first."""
@@ -107,6 +108,20 @@ class Estimator:
         return (*(float(kind == c) for c in CATEGORIES), float(unit), float(far),
                 -(-n // lanes) * lanes / n, log(n), float(bool(choice.block)),
                 log(estimate_volume(a.extent for a in s.raxes)), *self._contraction(s, row, choice))
+
+    def _block(self, g: Group, s: Stage) -> tuple[float, ...]:
+        """How the threads of a block compute its longest stage; () on machines without blocks."""
+        if not self.target.machine.threads:
+            return ()
+        row, said = self.target.row(g.choices[s.name].row), g.choice(s.name).said
+        shared = row.shared if isinstance(row, ProductRow) else None
+        usual = 0 if row.staging is None else row.staging.usual
+        return (log(max(1, g.threads)), log(shared.teams if shared else 1),
+                log((row.rate if isinstance(row, ProductRow) else None) or 1.0),
+                float(said.get("stages", usual)),
+                *(float(said.get(f"{x}_fetch") == "value") for x in "ab"),
+                *(log(float(said.get(n, 1))) for n in (
+                    "a_width", "b_width", "team", "neighbours")))
 
     def _contraction(self, s: Stage, row: KernelRow, choice: StageChoice) -> tuple[float, ...]:
         if not isinstance(row, ProductRow) or row.category != "contraction":

@@ -159,7 +159,10 @@ class SiteSearch:
         for _ in range(POOL * count):
             space = self.space(self.rng.choices(names, chance)[0])
             found = space.unchecked(self._point(space, near))
-            if found is not None and found.point not in self.tried and found.point[1]:
+            if found is None or found.point in self.tried or found.point in pool:
+                continue
+            # what does not fit has no cost where scratch is no cache
+            if found.point[1] and (not self.target.machine.managed or space.legal(found)):
                 pool.setdefault(found.point, (space, found))
         guess = correction.seconds([self.estimator.estimate(c) for _, c in pool.values()])
         out: list[Candidate] = []

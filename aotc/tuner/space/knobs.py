@@ -4,7 +4,9 @@ A *form* is what sets the computes and kernels: the decisions of the scheduler, 
 Winograd form of its convolution, a padded copy of its input or none, fewer connections, another
 layout of a tensor on its border.  A *knob* is one choice inside: micro-kernel row, lane axis,
 operand mode, blocked axis, the extent of a tile along an axis, which tiled axis comes first, how
-far a work item runs along it, how a stage's statements are written ("": by rule).
+far a work item runs along it, threads of a block, how a stage's statements are written ("": by
+rule).  Where work items are blocks of threads, a product's tile and a block's threads follow from
+the row and the tile unless they are turned themselves.
 Knobs are named by position (``group.stage.what``), so a point means the same in equal sites.
 Legal is what ``check_group`` accepts; nothing here knows what an operator is.
 """
@@ -20,23 +22,26 @@ from aotc.ir.expr import Axis, Const, Expr, Load, Shape, depends_on_data
 from aotc.ir.layout import Layout, LayoutJson
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import Group, Schedule
-from aotc.ir.stage_choice import FIELDS, FOLDS, LOOPS, MAPS, OWN, TEXTS, StageChoice
+from aotc.ir.stage_choice import FIELDS, FOLDS, LOOPS, MAPS, OWN, TEXTS, Legal, StageChoice
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.check.check_group import check_group
-from aotc.sched.check.choices import choices_of
+from aotc.sched.check.choices import choices_of, row_legal
+from aotc.sched.choose.block_threads import choose_threads
 from aotc.sched.choose.gensor import ladder
 from aotc.sched.choose.loops import window_block
+from aotc.sched.choose.tile import choose_tiles
 from aotc.sched.cost.row_cost import row_waste
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, factors_for, group_stages
 from aotc.sched.rows.panels import panel_layout
 from aotc.sched.rows.transforms import find_transform
+from aotc.sched.text_choices.choose_writing import kernel_faults
 from aotc.target.base import Target
 from aotc.target.kernel_rows import ProductRow
 from aotc.tuner.space.sites import Site
 from aotc.tuner.space.trial import Candidate, Values
 
 RUNGS = 9  # extents of a tile that are tried along one axis
+FEW = 8  # numbers of a choice, each of which is tried
 SHORTEST = 4  # an axis below this is not worth lanes
 Place = Callable[[str, Shape], Expr]  # (buffer, index) -> where that element lies
 # what a stage does, whose lanes run along an axis, for another value of a choice to be worth trying
@@ -107,21 +112,22 @@ class Space:
                          layouts)
 
     def legal(self, candidate: Candidate) -> bool:
-        """True if ``check_group`` accepts every group of an unchecked Candidate."""
+        """True if ``check_group`` accepts every group of an unchecked Candidate, and its scratch
+        fits."""
         schedule = Schedule(self.target.name, candidate.groups, candidate.layouts)
-        return not any(check_group(self.form.program, schedule, self.target, g)
+        return not any(kernel_faults(self.form.program, schedule, self.target, g)
                        for g in candidate.groups)
 
     def seeds(self) -> list[dict[str, Any]]:
-        """[{knob name: choice}] worth trying first: on every product the row that pads a work
-        item least; uncut work items; both."""
+        """[{knob name: choice}] worth trying first: on every product the row that pads a work item
+        least; uncut work items, but of blocks of threads, of which there must be many; both."""
         rows: dict[str, Any] = {}
         for i, g in enumerate(self.form.groups):
             for n, s in enumerate(self.stages[i]):
                 rows |= self._least_waste(f"{i}.{n}.row", g, s)
         whole = {k.name: k.choices[-1] for k in self.knobs
                  if ".tile." in k.name and k.choices[-1] != k.base}
-        found = [rows, rows | whole, whole]
+        found = [rows] if self.target.machine.threads else [rows, rows | whole, whole]
         return [f for i, f in enumerate(found) if f and f not in found[:i]]
 
     def _least_waste(self, name: str, g: Group, s: Stage) -> dict[str, Any]:
@@ -153,6 +159,10 @@ class Space:
         if len([a for a in anchor.axes if a.extent != Const(1)]) > 1:
             names = tuple(a.name for a in anchor.axes if a.extent != Const(1))
             yield Knob(f"{i}.first", ("", *names), "")
+        if g.threads and not any(self.target.row(u).threads for u in g.rows.values()):
+            most, lanes = self.target.machine.threads_max, self.target.lanes
+            yield Knob(f"{i}.threads", tuple(sorted({g.threads, *(
+                lanes << n for n in range(16) if lanes << n <= most)})), g.threads)
         for a in anchor.axes:
             if a.name in g.run:  # how far a work item walks; 0: it does not
                 base, step = g.run[a.name], g.tile[a.name]
@@ -190,16 +200,19 @@ class Space:
         return (("", "block"), block) if row.category == "window" else NONE
 
     def _values(self, g: Group, s: Stage, key: str) -> Tried:
-        """Of a choice of a product or a fold, where others mean something."""
+        """Of a choice of a product or a fold, or of blocks of threads alone, where others mean
+        something."""
         row, choice = self.target.row(g.choices[s.name].row), g.choice(s.name)
         notes = FIELDS[key].metadata
-        if row.category not in OWN or key not in choices_of(self.target, g, s.name) or (
-                not WHERE[notes["where"]](s, choice.lanes, self._place)):
+        blocks = not notes["rows"]
+        known = (blocks or row.category in OWN) and key in choices_of(self.target, g, s.name)
+        if not known or not WHERE[notes["where"]](s, choice.lanes, self._place):
             return NONE
         if key not in TEXTS:
             return notes["legal"], getattr(choice, key)
         base = choice.said.get(key, BY_RULE)
-        return (BY_RULE, *_written(key), base), base
+        legal = row_legal(row).get(key, TEXTS[key])
+        return (BY_RULE, *_written(legal, 2 if blocks else 4), base), base
 
     def _unit_stride(self, s: Stage, axis: Axis) -> bool:
         """True if some access walks memory element by element along the axis."""
@@ -220,10 +233,11 @@ class Space:
             for name, n in t.blocks.items() if t is not None else ():
                 steps[name] = max(steps.get(name, 1), n)
         choice = g.choice(anchor.name)
-        if choice.lanes:
-            steps.setdefault(choice.lanes, self.target.lanes)
         row = self.target.row(g.choices[anchor.name].row)
-        if isinstance(row, ProductRow) and row.category == "contraction":
+        product = isinstance(row, ProductRow) and row.category == "contraction"
+        if choice.lanes and (product or not g.threads):  # threads take outputs in any order
+            steps.setdefault(choice.lanes, self.target.lanes)
+        if isinstance(row, ProductRow) and product:
             f = factors_for(anchor, choice.lanes)
             steps.setdefault(f.m[-1].name if f.m else "", row.tile.mr)
         return steps
@@ -237,8 +251,26 @@ class Space:
             choices = dict(g.choices)
             for n, s in enumerate(self.stages[i]):
                 choices[s.name] = self._turn_stage(f"{i}.{n}", s, g.choice(s.name), layouts, values)
-            groups.append(self._turn_tile(i, replace(g, choices=choices, why=""), values))
+            turned = replace(g, choices=choices, why="")
+            if g.threads:
+                turned = self._turn_block(i, g, turned, layouts, values)
+            else:
+                turned = self._turn_tile(i, turned, values)
+            groups.append(turned)
         return tuple(groups), layouts
+
+    def _turn_block(self, i: int, before: Group, g: Group, layouts: Mapping[str, LayoutJson],
+                    values: Values) -> Group:
+        """A group for a block of threads, with its stages turned: on another row a product gets the
+        tile that its decider makes, before that is turned; and threads follow."""
+        if len(self.stages[i]) == 1 and g.rows != before.rows:
+            settled = {b: layout_from_json(x) for b, x in layouts.items()}
+            g, = choose_tiles(self.form.program, self.target, (replace(
+                g, tile={}, parallel=(), threads=0),), settled)
+        g = self._turn_tile(i, g, values)
+        threads = values.get(f"{i}.threads", before.threads if (g.rows, g.tile) == (
+            before.rows, before.tile) else 0)
+        return choose_threads(self.form.program, self.target, (replace(g, threads=threads),))[0]
 
     def _turn_stage(self, at: str, s: Stage, choice: StageChoice, layouts: dict[str, LayoutJson],
                     values: Values) -> StageChoice:
@@ -254,10 +286,10 @@ class Space:
         if self.target.row(choice.row).category == "window" and (
                 f"{at}.block" in values or "lanes" in turned):
             block = "block" if choice.block else ""
-            return self._turn_block(s, choice, values.get(f"{at}.block", block))
+            return self._turn_window(s, choice, values.get(f"{at}.block", block))
         return choice
 
-    def _turn_block(self, s: Stage, choice: StageChoice, how: str) -> StageChoice:
+    def _turn_window(self, s: Stage, choice: StageChoice, how: str) -> StageChoice:
         plain = [u.name for u in self.target.rows("window") if u.block == 1]
         wide = [u.name for u in self.target.rows("window") if u.block > 1]
         lane = next(a for a in s.axes + s.raxes if a.name == choice.lanes)
@@ -316,13 +348,15 @@ TRIES: dict[str, Callable[[Space, Group, Stage, str], Tried]] = {
     "rows": Space._rows, "axes": Space._axes, "blocks": Space._blocks, "values": Space._values}
 
 
-def _written(key: str) -> tuple[int | str, ...]:
-    """Values of a choice that are tried: its texts, or 0 (or 1) and powers of 4."""
-    known = TEXTS[key]
-    if isinstance(known[0], str):
-        return known
-    low, high = known
-    return tuple(n for n in (low, *(4 ** i for i in range(8))) if int(low) <= int(n) <= int(high))
+def _written(legal: Legal, step: int) -> tuple[int | str, ...]:
+    """Values of a choice that are tried: its texts, or the least number and powers of ``step``; of
+    powers of 2 each number where there are few."""
+    if isinstance(legal[0], str):
+        return legal
+    low, high = map(int, legal)
+    if step == 2 and high <= FEW:
+        return tuple(range(low, high + 1))
+    return tuple(n for n in (low, *(step ** i for i in range(16))) if low <= n <= high)
 
 
 def _rungs(extent: int, unit: int, base: int) -> tuple[int, ...]:

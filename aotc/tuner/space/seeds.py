@@ -18,15 +18,15 @@ SECONDS = 0.5  # CPU time of measuring, for every Schedule
 BETTER = 0.985  # of its time in the base: what a component must leave in another Schedule
 
 
-def decisions(options: Options) -> list[Decisions]:
+def decisions(options: Options, has_forms: bool = True) -> list[Decisions]:
     """Decisions for ``Checker.built`` that differ from those of Options: the other ways
-    to connect, and no Winograd forms if there may be some."""
+    to connect, and no Winograd forms if there may be some: ``has_forms`` of the target."""
     plain = options.winograd == "auto" and (options.math == "exact" or options.optimize == "size")
     winograd, unfold = "off" if plain else options.winograd, options.optimize != "size"
     common = (("winograd", winograd), ("unfold", unfold))
     out: list[Decisions] = [(("how", how), *common) for how in reversed(CONNECT)
            if how not in (options.connect, "none")]
-    if winograd == "auto":
+    if winograd == "auto" and has_forms:
         out.append((("how", options.connect), ("winograd", "off"), ("unfold", unfold)))
     return out
 
@@ -37,7 +37,7 @@ def seed_schedule(work: Work, options: Options, checker: Checker, say: Callable[
     and the best parts of all.  in_time: a function, False once no further decider is to be
     asked."""
     say("measuring the model as each decider has it")
-    first, *others = decisions(options)
+    first, *others = decisions(options, bool(work.target.rows("transform")))
     built = checker.built([work.schedule, first])
     for wish in others:
         built += checker.built([wish]) if in_time() else []

@@ -11,7 +11,9 @@ from aotc.ir.program import Compute, Program, Rewrite
 from aotc.json_text import freeze_json
 from aotc.passes.images.unfold import unfold_candidates
 from aotc.passes.rewrites import apply_rewrites
+from aotc.passes.sums.split_k import RULE as SPLIT
 from aotc.passes.winograd import TILES, find_convolution, legal_tiles
+from aotc.sched.candidates.long_sums import count_parts
 from aotc.sched.candidates.winograd_choice import SLIDING, is_exact_enough
 from aotc.sched.decide import decide
 from aotc.target.base import Target
@@ -27,7 +29,7 @@ def forms(site: Site, target: Target) -> tuple[Form, ...]:
     """Tuple of Form, those of other rewrites and connections that are legal; the untuned one is
     not among them.  Winograd forms keep to the error budget of the untuned choice."""
     out, seen = [], set()
-    for name, how, rewrites in _options(site):
+    for name, how, rewrites in _options(site, target):
         form = decided_form(site, target, name, how, rewrites, site.layouts)
         text = None if form is None else str((form.rewrites, [
             (g.computes, sorted(g.connect.items())) for g in form.groups]))
@@ -78,7 +80,7 @@ def layout_form(site: Site, target: Target, name: str) -> Form | None:
 
 
 
-def _options(site: Site) -> Iterator[tuple[str, str, tuple[Rewrite, ...]]]:
+def _options(site: Site, target: Target) -> Iterator[tuple[str, str, tuple[Rewrite, ...]]]:
     """(name, connect, rewrites) of what the deciders may be told."""
     now = {c: (rule, c, p) for rule, c, p in site.rewrites}
     others: dict[str, list[tuple[str, Rewrite | None]]] = {}
@@ -92,7 +94,10 @@ def _options(site: Site) -> Iterator[tuple[str, str, tuple[Rewrite, ...]]]:
         others[s.out] = [("direct", None)] if s.out in now else []
         if s.out in unfolded and now.get(s.out, ("",))[0] != "unfold":
             others[s.out].append(("unfold", ("unfold", s.out, {})))
-        others[s.out] += _winograd(site.piece, s)
+        others[s.out] += _winograd(site.piece, s) if target.rows("transform") else []
+        others[s.out] += [(f"parts{n}", (SPLIT, s.out, {"parts": n}))
+                          for n in count_parts(site.piece, target, s)
+                          if now.get(s.out) != (SPLIT, s.out, {"parts": n})]
     for compute, options in others.items():
         for name, item in options:
             rewrites = tuple(r for c, r in now.items() if c != compute)

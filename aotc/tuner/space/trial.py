@@ -23,6 +23,7 @@ from aotc.ir.program import Buffer, Compute, Program, Step
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.stage_choice import StageChoice
 from aotc.samples import Feeds, Syms
+from aotc.sched.choose.tile import choose_tiles
 from aotc.sched.memory.allocate import allocate
 from aotc.target.base import Target
 from aotc.tuner.space.sites import number_buffers, rename_buffers, rename_group
@@ -60,7 +61,12 @@ def trial_program(candidates: Sequence[Candidate], target: Target,
         b.add(number, c)
     program = Program("trial", tuple(b.inputs), (b.done,), b.buffers, b.consts, tuple(b.steps),
                       tuple(b.syms))
-    schedule = Schedule(target.name, tuple(b.groups), b.layouts, math=math)
+    groups = tuple(b.groups)
+    if target.machine.threads:  # what writes inputs has many blocks, too
+        layouts = {n: layout_from_json(x) for n, x in b.layouts.items()}
+        groups = tuple(g if owner is not None else choose_tiles(program, target, (g,), layouts)[0]
+                       for g, owner in zip(groups, b.owners))
+    schedule = Schedule(target.name, groups, b.layouts, math=math)
     return program, replace(schedule, buffers=allocate(program, schedule)), tuple(b.owners)
 
 
