@@ -9,7 +9,7 @@ import onnx
 import pytest
 from cusim_build import needs_cxx
 from onnx.parser import parse_model
-from tuner_models import scheduled
+from tuner_models import convolutions, scheduled
 
 import aotc
 from aotc.cli import main
@@ -110,6 +110,17 @@ def test_another_row_brings_its_tile_and_threads(works):
         assert found.groups[0].tile.get(axis.name.removeprefix("0.tile."), axis.choices[-1]) >= n
 
 
+def test_rows_that_are_counted_through_may_end_at_lines():
+    work = scheduled(convolutions(size=13, channels=64, layers=1), TARGET)
+    _, _, space = next(x for x in spaces(work) if x[0].groups[0].flat)
+    base, lines = space.candidate({}), space.candidate({"0.flat": 0})
+    assert base.groups[0].flat and lines.groups[0].flat == ()
+    assert lines.groups[0].tile and set(lines.groups[0].tile) != set(base.groups[0].tile)
+    axis = next(k for k in space.knobs if k.name.startswith("0.tile."))
+    assert space.unchecked({"0.flat": 0, axis.name: axis.choices[0]}) is None or (
+        axis.choices[0] == axis.base)
+
+
 def test_a_sum_in_parts_is_a_form_and_taken_back(works):
     names = {f.name for _, f, _ in spaces(works[FOLDS], True)}
     parts = {n for n in names if n.startswith("parts")}
@@ -185,7 +196,7 @@ def test_the_whole_way_on_the_simulator(tmp_path, capsys):
     found = Records(records).all
     assert len(found) > 3 and all(r.seconds and r.base and not r.error for r in found)
     assert {r.machine.partition(" on ")[0] for r in found} == {"simulated"}
-    assert len({r.site for r in found}) == 2
+    assert len({r.site for r in found}) >= 2
     work = scheduled(parse_model(LAYERS), TARGET)
     schedule = Schedule.from_json(out.read_text())
     assert check_schedule(work.program, schedule, work.target) == []

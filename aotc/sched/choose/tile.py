@@ -40,13 +40,16 @@ TRIED = ((1, 1), (1, 2), (2, 1), (1, 4), (4, 1))  # of the first tile's rows, an
 
 
 def choose_tiles(program: Program, target: Target, groups: Sequence[Group],
-                 layouts: Mapping[str, Layout] | None = None) -> tuple[Group, ...]:
-    """Groups with ``tile``, ``parallel`` and ``threads`` filled.  layouts: of stored buffers."""
-    return choose_threads(program, target, tuple(_tiled(program, target, g, layouts or {})
-                                                 for g in groups))
+                 layouts: Mapping[str, Layout] | None = None,
+                 through: bool = True) -> tuple[Group, ...]:
+    """Groups with ``tile``, ``parallel`` and ``threads`` filled.  layouts: of stored buffers;
+    through: rows of products may be counted through (``flat``)."""
+    return choose_threads(program, target, tuple(
+        _tiled(program, target, g, layouts or {}, through) for g in groups))
 
 
-def _tiled(program: Program, target: Target, g: Group, layouts: Mapping[str, Layout]) -> Group:
+def _tiled(program: Program, target: Target, g: Group, layouts: Mapping[str, Layout],
+           through: bool) -> Group:
     stages = group_stages(program, g)
     if not stages or g.parallel:
         return g  # a library call, whose items are its own; or work items that are settled
@@ -57,7 +60,7 @@ def _tiled(program: Program, target: Target, g: Group, layouts: Mapping[str, Lay
     elif len(stages) > 1:
         tile = {}  # one work item: tiles of several stages are chosen with the group
     elif target.row(g.choices[anchor.name].row).category in PRODUCTS:
-        g = count_rows_through(program, target, g, anchor)
+        g = count_rows_through(program, target, g, anchor) if through else g
         anchor, = group_stages(program, g)
         tile, split = _cheapest(program, target, g, layouts, _product_tiles(
             program, target, g, anchor))

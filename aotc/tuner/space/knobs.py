@@ -159,6 +159,8 @@ class Space:
         if len([a for a in anchor.axes if a.extent != Const(1)]) > 1:
             names = tuple(a.name for a in anchor.axes if a.extent != Const(1))
             yield Knob(f"{i}.first", ("", *names), "")
+        if g.flat:  # 0: work items end where lines do
+            yield Knob(f"{i}.flat", (0, 1), 1)
         if g.threads and not any(self.target.row(u).threads for u in g.rows.values()):
             most, lanes = self.target.machine.threads_max, self.target.lanes
             yield Knob(f"{i}.threads", tuple(sorted({g.threads, *(
@@ -263,11 +265,15 @@ class Space:
                     values: Values) -> Group:
         """A group for a block of threads, with its stages turned: on another row a product gets the
         tile that its decider makes, before that is turned; and threads follow."""
-        if len(self.stages[i]) == 1 and g.rows != before.rows:
+        through = bool(values.get(f"{i}.flat", 1))
+        if len(self.stages[i]) == 1 and (g.rows != before.rows or not through):
             settled = {b: layout_from_json(x) for b, x in layouts.items()}
             g, = choose_tiles(self.form.program, self.target, (replace(
-                g, tile={}, parallel=(), threads=0),), settled)
-        g = self._turn_tile(i, g, values)
+                g.by_axes, threads=0),), settled, through)
+        if g.flat == before.flat:
+            g = self._turn_tile(i, g, values)
+        elif any(k.startswith((f"{i}.tile.", f"{i}.first")) for k in values):
+            raise ScheduleError([f"group {g.name}: a tile of axes that it does not have"])
         threads = values.get(f"{i}.threads", before.threads if (g.rows, g.tile) == (
             before.rows, before.tile) else 0)
         return choose_threads(self.form.program, self.target, (replace(g, threads=threads),))[0]
