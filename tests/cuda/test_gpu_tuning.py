@@ -121,6 +121,23 @@ def test_rows_that_are_counted_through_may_end_at_lines():
         axis.choices[0] == axis.base)
 
 
+def test_patches_follow_the_tile():
+    work = scheduled(parse_model("""<ir_version: 9, opset_import: ["": 18]>
+        large (float[4096, 4096] x, float[4096, 4096] w) => (float[4096, 4096] y) {
+            y = MatMul(x, w)
+        }"""), TARGET)
+    (site, _, space), = spaces(work)
+    (base,) = space.candidate({}).groups
+    assert base.patch and base == replace(site.groups[0], why="")
+    assert space.candidate({"0.patch": 0}).groups[0].patch == {}
+    row = next(k for k in space.knobs if k.name.endswith(".row"))
+    for name in row.choices:  # those of the row's own tiles are legal
+        found = space.candidate({row.name: name})
+        assert found is not None and (found.groups[0].patch or name != row.base)
+    axis = next(k for k in space.knobs if k.name.startswith("0.tile."))
+    assert sum(space.candidate({axis.name: n}) is not None for n in axis.choices) > 2
+
+
 def test_a_sum_in_parts_is_a_form_and_taken_back(works):
     names = {f.name for _, f, _ in spaces(works[FOLDS], True)}
     parts = {n for n in names if n.startswith("parts")}

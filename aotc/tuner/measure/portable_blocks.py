@@ -5,12 +5,14 @@ Rules that data may break have the numbers of the whole Plan, which all of its v
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from aotc.emit.bundle.device_needs import needs_permission
 from aotc.emit.simt.simt_kernels import render_kernels
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.cexpr import sym_field
+from aotc.emit.text.functions import shared_functions
 from aotc.emit.text.places import address
 from aotc.ir.kernel.plan_kernels import About, Kernel
 from aotc.ir.plan import Place, Plan
@@ -45,14 +47,21 @@ def portable_block_files(plan: Plan, target: Target) -> dict[str, str]:
     count = max((len(k.touched) for k in plan.kernels), default=0)
     slots = -(-max(count, 1) // SLOTS) * SLOTS
     files: dict[str, str] = {}
+    owns: dict[str, str] = {}  # of each kernel, what its files are called after
     protos: dict[str, str] = {}
     calls = []
     for k in plan.kernels:
         used = [plan.place(b) for b in k.touched]
         found, own = _kernel_files(plan, k, used, target)
         files |= found
+        owns[k.name] = own
         protos[own] = f"cudaError_t {own}_run(const zzframe *f, cudaStream_t stream);"
         calls.append(_call(name, k.name, own, fields, used))
+    for f in shared_functions((plan,)):
+        if needs_permission(f.written.kernel):
+            some = dict.fromkeys(owns[o.kernel.name] for o in f.kernels)
+            protos |= {f"{own} permit": f"cudaError_t {own}_run_permit(void);" for own in some}
+            calls.append(_permit(name, f.written.kernel.name, some))
     files[_HEADER] = _FRAME.replace("FIELDS", "".join(
         f"    int64_t {f};\n" for f in fields)).replace("SLOTS", str(slots))
     files[f"{name}_kernels_0.cu"] = "\n".join([
@@ -80,6 +89,14 @@ def _kernel_files(plan: Plan, kernel: Kernel, used: Sequence[Place],
     texts = {f: text for f, text in texts.items() if f not in library}
     own = f"k{hash_texts(texts)}"
     return library | rename_files(texts, own), own
+
+
+def _permit(name: str, kernel: str, owns: Iterable[str]) -> str:
+    """What the bundle asks for the shared memory of a kernel, and of all that have its function."""
+    return "\n".join([f"cudaError_t {name}_{kernel}_permit(void)", "{",
+                      "    cudaError_t error = cudaSuccess;",
+                      *(f"    error = error == cudaSuccess ? {own}_run_permit() : error;"
+                        for own in owns), "    return error;", "}"])
 
 
 def _slots(used: Sequence[Place]) -> list[int]:

@@ -28,6 +28,7 @@ from aotc.sched.check.choices import choices_of, row_legal
 from aotc.sched.choose.block_threads import choose_threads
 from aotc.sched.choose.gensor import ladder
 from aotc.sched.choose.loops import window_block
+from aotc.sched.choose.order import patch_items
 from aotc.sched.choose.tile import choose_tiles
 from aotc.sched.cost.row_cost import row_waste
 from aotc.sched.model.size import estimate, estimate_volume
@@ -159,6 +160,8 @@ class Space:
         if len([a for a in anchor.axes if a.extent != Const(1)]) > 1:
             names = tuple(a.name for a in anchor.axes if a.extent != Const(1))
             yield Knob(f"{i}.first", ("", *names), "")
+        if g.patch:  # 0: work items go in plain order
+            yield Knob(f"{i}.patch", (0, 1), 1)
         if g.flat:  # 0: work items end where lines do
             yield Knob(f"{i}.flat", (0, 1), 1)
         if g.threads and not any(self.target.row(u).threads for u in g.rows.values()):
@@ -271,9 +274,14 @@ class Space:
             g, = choose_tiles(self.form.program, self.target, (replace(
                 g.by_axes, threads=0),), settled, through)
         if g.flat == before.flat:
-            g = self._turn_tile(i, g, values)
+            tiled = self._turn_tile(i, replace(g, patch={}), values)
+            same = (tiled.tile, tiled.parallel) == (g.tile, g.parallel)
+            g = replace(tiled, patch=g.patch) if same else patch_items(
+                self.form.program, self.target.machine, tiled, next(
+                    s for s in self.stages[i] if g.anchor in s.computes))
         elif any(k.startswith((f"{i}.tile.", f"{i}.first")) for k in values):
             raise ScheduleError([f"group {g.name}: a tile of axes that it does not have"])
+        g = g if values.get(f"{i}.patch", 1) else replace(g, patch={})
         threads = values.get(f"{i}.threads", before.threads if (g.rows, g.tile) == (
             before.rows, before.tile) else 0)
         return choose_threads(self.form.program, self.target, (replace(g, threads=threads),))[0]
