@@ -5,6 +5,8 @@ from random import Random
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
+from small_models import make_model
 from te_programs import Maker, ax
 from tuner_models import convolutions, scheduled
 
@@ -141,3 +143,19 @@ def test_rows_to_look_up_are_a_knob_where_data_says_places():
         offered[site.computes] = {k.name.rpartition(".")[2] for k in space.knobs}
     lookups = {name for name, f in FIELDS.items() if f.metadata["where"] == "lookups"}
     assert lookups <= offered["y",] and not offered["z",] & lookups
+
+
+def test_tiles_of_bytes_on_tensor_cores_share_a_layout():
+    model = make_model([helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+                       {"x": (TensorProto.UINT8, [300, 50])},
+                       {"y": (TensorProto.INT32, [300, 200])},
+                       {"w": np.arange(10000).reshape(50, 200).astype(np.int8)})
+    work = scheduled(model, "cuda:sm_80")
+    (site,) = _sites(work)
+    space = Space(site, untuned_form(site), work.target)
+    (rows,) = (x for x in space.knobs if x.name.endswith(".row"))
+    assert len(rows.choices) == 6 and all(r.startswith("dot_u8s8") for r in rows.choices)
+    for row in rows.choices[:2]:  # of as many threads
+        found = space.candidate({rows.name: row, "0.tile.n": 128})
+        assert found is not None and found.layouts == site.layouts
+        assert found.groups[0].tile["n"] == 128
