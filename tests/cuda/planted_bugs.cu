@@ -56,6 +56,21 @@ __global__ void missing_wait(const float *x, float *y)
     y[t] = s[t];
 }
 
+/* The second copy stops in its midst; what it has marked by then is nothing to the next launch. */
+template <bool BUG>
+__global__ void overlapping_copies(const float *x, float *y)
+{
+    AOTC_STATIC_SMEM(float, s, 256);
+    const int t = (int)threadIdx.x;
+    if (BUG)
+        aotc_cp_async4(s + 4 * t + 2, x + t);
+    aotc_cp_async16(s + 4 * t, x + 4 * t);
+    aotc_cp_commit();
+    aotc_cp_wait<0>();
+    aotc_syncthreads();
+    y[t] = s[t];
+}
+
 /* Double buffering that waits for one group too few. */
 template <bool BUG>
 __global__ void wait_for_the_wrong_group(const float *x, float *y)
@@ -199,6 +214,7 @@ extern "C" int run(const char *name, int bug, unsigned blocks, unsigned threads,
     CASE(missing_warp_barrier)
     CASE(missing_wait)
     CASE(wait_for_the_wrong_group)
+    CASE(overlapping_copies)
     CASE(uninitialised_read)
     CASE(left_by_another_block)
     CASE(divergent_barrier)

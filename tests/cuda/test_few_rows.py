@@ -242,15 +242,15 @@ def test_what_a_row_of_threads_cannot_read_is_refused():
 
 needs_sass = pytest.mark.skipif(bool(why_no_sass()), reason=why_no_sass())
 LOOPS = {  # (model, multiplier, its instructions for each weight: 16 bytes at a time)
-    "f32": (lambda: floats(1, 1024, 1024), "FFMA", 2.0),
-    "f16": (lambda: halved(floats(1, 1024, 1024)), "FFMA", 3.5),
-    "4 bits": (lambda: codes(1, 1024, 1024), "FFMA", 3.8),
-    "4 bits zeros": (lambda: codes(1, 1024, 1024, zeros=True), "FFMA", 4.8),
-    "8 bits": (lambda: codes(1, 1024, 1024, bits=8), "FFMA", 4.0),
-    "4 bits, 4 rows": (lambda: codes(4, 1024, 1024), "FFMA", 2.2),
-    "4 bits, 8 rows": (lambda: codes(8, 1024, 1024, zeros=True), "FFMA", 2.2),
-    "bytes": (lambda: integers(1, 1024, 1024), "IDP", 4.5),
-    "bytes, 8 rows": (lambda: integers(8, 1024, 1024), "IDP", 2.2)}
+    "f32": (lambda: floats(1, 4096, 1024), "FFMA", 2.0),
+    "f16": (lambda: halved(floats(1, 4096, 1024)), "FFMA", 3.5),
+    "4 bits": (lambda: codes(1, 4096, 1024), "FFMA", 3.8),
+    "4 bits zeros": (lambda: codes(1, 4096, 1024, zeros=True), "FFMA", 4.8),
+    "8 bits": (lambda: codes(1, 4096, 1024, bits=8), "FFMA", 4.0),
+    "4 bits, 4 rows": (lambda: codes(4, 4096, 1024), "FFMA", 2.2),
+    "4 bits, 8 rows": (lambda: codes(8, 4096, 1024, zeros=True), "FFMA", 2.2),
+    "bytes": (lambda: integers(1, 4096, 1024), "IDP", 4.5),
+    "bytes, 8 rows": (lambda: integers(8, 4096, 1024), "IDP", 2.2)}
 
 
 @needs_sass

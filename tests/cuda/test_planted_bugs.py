@@ -16,6 +16,7 @@ BUGS = {
     "missing_warp_barrier": (1, 0, "race: reads shared memory|no thread of the block has written"),
     "missing_wait": (1, 0, "cp.async of thread .* aotc_cp_wait is missing"),
     "wait_for_the_wrong_group": (1, 0, "cp.async of thread .* aotc_cp_wait is missing"),
+    "overlapping_copies": (1, 0, "writes shared .* cp.async of thread .* has still to write"),
     "uninitialised_read": (1, 0, r"thread \(63,0,0\): reads .* no thread of the block has written"),
     "left_by_another_block": (2, 256, r"block \(1,0,0\).*no thread of the block has written"),
     "divergent_barrier": (1, 0, r"aotc_syncthreads \(planted_bugs.cu:\d+\) is not reached by all "

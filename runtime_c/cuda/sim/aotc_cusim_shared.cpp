@@ -187,11 +187,12 @@ void copy_later(unsigned char *dst, const void *src, size_t bytes, size_t elemen
 {
     if (valid)
         require_global_alignment(src, bytes);
+    /* known before a check may stop the block: the next one forgets what it marked */
+    copies[current->number].open.push_back({dst, src, bytes, element, valid});
     for (size_t i = 0; i < bytes; i += element) {
         check_write(dst + i, element, nullptr);
         cell_of(dst + i).write = {COPYING, 0, current->number};
     }
-    copies[current->number].open.push_back({dst, src, bytes, element, valid});
 }
 
 void commit_copies()
