@@ -27,7 +27,7 @@ from aotc.runtime.cuda_model import devices
 from aotc.target import TARGETS
 from benchmarks import models
 from benchmarks.gpu import cases, checks, nets, torch_twins
-from benchmarks.gpu.measure import measure_case, measure_net
+from benchmarks.gpu.measure import measure_case, measure_kernels, measure_net
 from benchmarks.gpu.prepare import Pool
 from benchmarks.gpu.stages import Stages
 from benchmarks.gpu.timing import time_systems
@@ -36,6 +36,7 @@ from benchmarks.gpu.timing import time_systems
 SHARES = {"1 ceilings": 30, "2 rows": 100, "3 operators": 170, "4 nets": 130, "5 sanitizers": 50,
           "6 cost": 10}
 SANITIZED = ("mlp", "convnet", "attention")
+KERNELS = 60  # whose predicted seconds stand beside measured ones
 DRY = 20  # a simulator may take so many times as long
 AUTOTUNED = ("bert_base", "resnet50")  # at batch 1 in f16; of the others compilation takes too long
 # of a dry run: one of each kind and type
@@ -116,6 +117,22 @@ def check_sanitized(stages, rows, pool, simulate):
         stages.note(rows, name, row)
 
 
+def compare_kernels(stages, rows, pool, wanted, simulate):
+    """Predicted beside measured seconds of the kernels of what was prepared with ``profile``."""
+    pairs = {}
+    for one in wanted:
+        if stages.late() or len(pairs) >= KERNELS:
+            break
+        try:
+            made = pool.get(f"k_{one.stem}", stages.left)
+            if not made.fault:
+                pairs |= measure_kernels(made, one, simulate)
+        except TimeoutError:
+            break
+    rows.update({"kernels": len(pairs), "skipped": "a dry run"} if simulate
+                else checks.compare_costs(pairs))
+
+
 def own_model(name):
     """One of ``models.OWN``."""
     return models.OWN[name]()[0]
@@ -146,6 +163,8 @@ def run(args, scratch):
                 pool.ask(one.stem, one.model, one.options)
         for name in SANITIZED if 5 in asked else ():
             pool.ask(f"s_{name}", partial(own_model, name), {})
+        for one in ops[:KERNELS] if 6 in asked else ():
+            pool.ask(f"k_{one.stem}", one.model, {**one.options, "profile": True})
 
         def modes(case):
             return ("max-autotune",) if case.source == "4096^3" and case.type == "f16" else ()
@@ -161,8 +180,7 @@ def run(args, scratch):
             4: lambda s, rows: measure_all(s, rows, pool, whole, lambda n, p: measure_net(
                 n, p, args.simulate, why, mode(n))),
             5: lambda s, rows: check_sanitized(s, rows, pool, args.simulate),
-            6: lambda s, rows: rows.update(checks.compare_costs(
-                s.results.get("3 operators", {})))}
+            6: lambda s, rows: compare_kernels(s, rows, pool, ops[:KERNELS], args.simulate)}
         for number, (name, seconds) in enumerate(SHARES.items(), 1):
             if number in asked:
                 stages.run(name, seconds * slow, work[number])

@@ -57,12 +57,9 @@ def rank_correlation(predicted, measured):
     return float(np.corrcoef(*ranks)[0, 1])
 
 
-def compare_costs(rows):
-    """{"kernels", "rank correlation", "worst"} of operators that are one kernel each: predicted
-    beside measured seconds; the worst are those whose ratio is farthest from the usual one."""
-    pairs = {n: (r["predicted ms"], min(v for k, v in r.items() if k in _OURS))
-             for n, r in rows.items() if isinstance(r, dict) and r.get("kernels") == 1
-             and r.get("predicted ms") and any(k in r for k in _OURS)}
+def compare_costs(pairs):
+    """{"kernels", "rank correlation", "worst"} of {kernel: (predicted, measured)} seconds; the
+    worst are those whose ratio is farthest from the usual one."""
     if len(pairs) < 3:
         return {"kernels": len(pairs), "skipped": "fewer than three kernels have times"}
     logs = {n: np.log(m / p) for n, (p, m) in pairs.items()}
@@ -72,7 +69,5 @@ def compare_costs(rows):
             "usual measured by predicted": float(np.exp(usual)),
             "worst": {n: float(np.exp(logs[n])) for n in far}}
 
-
-_OURS = ("aotc ms", "aotc graph ms")
 
 __all__ = ["compare_costs", "rank_correlation", "run_row_tests", "sanitize"]

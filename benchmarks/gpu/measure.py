@@ -76,7 +76,7 @@ def _begin(prepared):
         return {"refused": prepared.fault}
     compile_, build = prepared.seconds
     return {"compile s": round(compile_, 2), "build s": round(build, 2),
-            "kernels": prepared.kernels, "predicted ms": prepared.predicted * 1e3}
+            "kernels": prepared.kernels, "predicted ms": sum(prepared.predicted) * 1e3}
 
 
 def measure_case(case, prepared, simulate, why_no_torch, modes=()):
@@ -85,9 +85,8 @@ def measure_case(case, prepared, simulate, why_no_torch, modes=()):
     if prepared.fault:
         return row
     feeds = make_feeds(prepared.inputs)
-    count = min(COPIES, -(-CACHE // max(case.weight_bytes(), 1)))
-    few = case.kind == "matmul" and case.sizes[0] <= 64
-    calls = _calls(prepared, feeds, count if few and not simulate else 1, simulate)
+    few = _has_few_rows(case)
+    calls = _calls(prepared, feeds, 1 if simulate else _copies(case), simulate)
     (ours,) = calls[0][1].outputs.values()
     if why_no_torch:
         (want,) = open_reference(prepared.path)[1](feeds).values()
@@ -111,6 +110,32 @@ def measure_case(case, prepared, simulate, why_no_torch, modes=()):
         best = min(v for k, v in row.items() if k in ("aotc ms", "aotc graph ms"))
         row["weights GB/s"] = case.weight_bytes() / best * 1e-6
     return row
+
+
+def _has_few_rows(case):
+    return case.kind == "matmul" and case.sizes[0] <= 64
+
+
+def _copies(case):
+    """Of a case's weights, in turn: of few rows they are most of what is read."""
+    return min(COPIES, -(-CACHE // max(case.weight_bytes(), 1))) if _has_few_rows(case) else 1
+
+
+def measure_kernels(prepared, case, simulate, calls=9):
+    """{kernel: (predicted, measured)} seconds of something prepared with ``profile``, by the events
+    around each launch, as tuning measures them: medians of calls."""
+    made = _calls(prepared, make_feeds(prepared.inputs), 1 if simulate else _copies(case), simulate)
+    for model, _ in made:
+        model.profile(reset=True)
+    runs = []
+    for n in range(1 if simulate else calls):
+        model, bound = made[n % len(made)]
+        bound.launch()
+        bound.synchronize()
+        runs.append([c.seconds for c in model.profile(reset=True)])
+    measured = np.median(runs, axis=0)
+    return {f"{case.name}: {k['c']}": (p, float(s)) for k, p, s in zip(
+        model.manifest["kernels"], prepared.predicted, measured) if p > 0 and s > 0}
 
 
 def measure_net(net, prepared, simulate, why_no_torch, mode):
@@ -163,4 +188,4 @@ def _provider(path, feeds):
     return {"onnxruntime with copies ms": float(np.median(times[2:]) * 1e3)}
 
 
-__all__ = ["measure_case", "measure_net"]
+__all__ = ["measure_case", "measure_kernels", "measure_net"]

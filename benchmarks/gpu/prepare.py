@@ -19,14 +19,15 @@ from aotc.sched.cost.predict import Prices
 @dataclass(frozen=True)
 class Prepared:
     """A model in ``path`` whose bundle is in ``folder``; ``fault``: "", or why there is none.
-    seconds: of compiling and of building; predicted: of a call, by the cost; ``kernels``: how many
-    are launched; inputs: (name, numpy's dtype, shape) of each, free extents by name."""
+    seconds: of compiling and of building; predicted: of each kernel, by the cost, () where extents
+    are free; ``kernels``: how many are launched; inputs: (name, numpy's dtype, shape) of each,
+    free extents by name."""
 
     path: Path
     folder: Path
     fault: str = ""
     seconds: tuple[float, float] = (0.0, 0.0)
-    predicted: float = 0.0
+    predicted: tuple[float, ...] = ()
     kernels: int = 0
     inputs: tuple[tuple[str, str, tuple[int | str, ...]], ...] = ()
 
@@ -41,9 +42,10 @@ def prepare(make, path, target, machine, options, simulate):
         work = run_pipeline(Options(path, folder, target, path.stem, machine=machine, **options))
         middle = clock()
         build(folder, jobs=2, simulate=simulate)
-        predicted = 0.0
+        predicted = ()
         if not work.program.syms:
-            predicted = Prices(work.program, work.target).call(work.schedule, {})
+            prices = Prices(work.program, work.target)
+            predicted = tuple(prices.group(work.schedule, g, {}) for g in work.schedule.groups)
         return Prepared(path, folder, "", (middle - start, clock() - middle), predicted,
                         len(work.plan.kernels), tuple(map(_described, model.graph.input)))
     except Exception as err:  # refusals and faults alike are what the record says of a case
