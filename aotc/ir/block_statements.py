@@ -6,7 +6,7 @@ that one of its threads reads and stores several of at once.
          | BlockArray | Digits                                          names
          | Fetch | Commit | Arrived                                     copies that go on meanwhile
          | Registers | Shares | Hold | Recall | Rounded                 by way of registers
-         | Sums | BlockTile | JoinSums | TeamSums | Owned | FewRowSums  sums
+         | Sums | BlockTile | JoinSums | TeamSums | TurnSums | Owned | FewRowSums  sums
 
 A statement means what it says of the whole block.  Which thread has which sum, and which point of a
 ``Spread``, is the row's affair; a ``Barrier`` stands between those that store an element of a
@@ -321,9 +321,21 @@ class TeamSums(Stmt):
 
 
 @dataclass(frozen=True)
+class TurnSums(Stmt):
+    """The threads of a warp exchange sums, so that each has ``width`` neighbours of a row."""
+
+    sums: Sums
+    width: int
+
+    def lines(self) -> list[str]:
+        return [f"threads exchange {self.sums.name}: {self.width} neighbours each"]
+
+
+@dataclass(frozen=True)
 class Owned(Stmt):
     """``body`` for each of the "rows" or "columns" of ``sums``, numbered from ``first`` on, by the
-    threads that have sums there; inside of both ``sum`` is the one there."""
+    threads that have sums there; inside of both ``sum`` is the one there.  wide: what a thread has
+    of neighbouring columns at once, for all of which the body's first condition is the same."""
 
     what: str
     sums: Sums
@@ -331,9 +343,11 @@ class Owned(Stmt):
     first: Expr
     body: Body
     sum: Var | None = None
+    wide: Wide | None = None
 
     def lines(self) -> list[str]:
         named = f", {self.sum.name} the sum there" if self.sum is not None else ""
+        named += f", {self.wide}" if self.wide is not None else ""
         return [f"for {self.axis} of the {self.what} of {self.sums.name} from {show(self.first)}"
                 f"{named}", *text_of(self.body)]
 
@@ -400,5 +414,5 @@ def needs_order(body: Iterable[Stmt]) -> bool:
 
 __all__ = ["ACCESS", "Arrived", "BlockArray", "BlockTile", "Commit", "Digits", "Fetch",
            "FewRowSums", "Hold", "JoinSums", "Neighbours", "Owned", "Product", "Recall",
-           "Registers", "Rounded", "Shares", "Sums", "Swizzle", "TeamSums", "Wide", "access_bytes",
-           "needs_order"]
+           "Registers", "Rounded", "Shares", "Sums", "Swizzle", "TeamSums", "TurnSums", "Wide",
+           "access_bytes", "needs_order"]

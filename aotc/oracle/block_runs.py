@@ -25,6 +25,7 @@ from aotc.ir.block_statements import (
     Sums,
     Swizzle,
     TeamSums,
+    TurnSums,
     access_bytes,
 )
 from aotc.ir.dtypes import BF16, DTYPES, TF32, Array, from_bf16, to_bf16, to_tf32
@@ -186,6 +187,9 @@ class BlockRuns(TileRuns):
             return
         for other in self.memory.read(s.at, at, None).reshape(sums[1:].shape):
             sums[0] += other
+
+    def turn_sums(self, s: TurnSums) -> None:
+        pass  # which thread has a sum is nobody's affair here
 
     def few_row_sums(self, s: FewRowSums) -> None:
         terms = int(self.now(s.terms))

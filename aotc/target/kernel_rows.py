@@ -313,6 +313,12 @@ class ProductRow(KernelRow):
         return self.shared is not None and any(self.shared.thread)
 
     @property
+    def exchanged(self) -> int:
+        """Neighbouring columns that a thread may have of sums that it exchanges with others, at
+        most; 0 where it keeps its own."""
+        return 0 if self.shared is None else min(8, self.shared.warp[1] // 4)
+
+    @property
     def loads(self) -> float:
         """Elements, or vectors of them, that are loaded per multiply-add of whoever has sums."""
         rows, columns = self.tile.mr, self.tile.nv

@@ -91,6 +91,25 @@ AOTC_DEVICE void aotc_store_pack(T *to, const aotc_pack<T, N> &value)
     *reinterpret_cast<aotc_pack<T, N> *>(to) = value;
 }
 
+/* The same in global memory, by stores of 16 bytes where it has as many: a compiler takes packs of
+ * halves that it has just rounded apart. */
+template <class T, int N>
+AOTC_DEVICE void aotc_store_far(T *to, const aotc_pack<T, N> &value)
+{
+    if constexpr (sizeof value % 16 != 0) {
+        aotc_store_pack(to, value);
+    } else {
+        uint32_t words[sizeof value / 4];
+        memcpy(words, &value, sizeof value);
+#pragma unroll
+        for (size_t i = 0; i < sizeof value / 4; i += 4)
+            asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(
+                             __cvta_generic_to_global(to + i * 4 / sizeof(T))),
+                         "r"(words[i]), "r"(words[i + 1]), "r"(words[i + 2]), "r"(words[i + 3])
+                         : "memory");
+    }
+}
+
 /* 16 bytes as four words, the first in x, from shared or global memory; aligned to 16 bytes. */
 typedef uint4 aotc_u32x4;
 

@@ -100,6 +100,27 @@ AOTC_DEVICE void aotc_fill(aotc_shared<T> to, T value)
     aotc_store_pack(to, all);
 }
 
+/* The threads of a quad have pairs of columns of T tiles each: they exchange them, halves with the
+ * next thread first, so that each has 2 * T columns of one tile side by side, in every row. */
+template <int T, class Sum, int M, int N>
+AOTC_DEVICE void aotc_turn_quads(Sum (&sums)[M][N][4])
+{
+    AOTC_UNROLL
+    for (int d = 1; d < T; d *= 2) {
+        const bool upper = threadIdx.x & d;
+        AOTC_UNROLL
+        for (int n = 0; n < M * N * 4; ++n) {
+            const int i = n / 4 / N, j = n / 4 % N, k = n % 4;
+            if (j & d)
+                continue;
+            const Sum given = upper ? sums[i][j][k] : sums[i][j + d][k];
+            const Sum got = aotc_shfl_xor(given, d);
+            sums[i][j][k] = upper ? got : sums[i][j][k];
+            sums[i][j + d][k] = upper ? sums[i][j + d][k] : got;
+        }
+    }
+}
+
 /* ---------------------------------------------------------------- weights in groups */
 
 template <class From>

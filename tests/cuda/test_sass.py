@@ -119,6 +119,23 @@ def test_maps_read_and_write_16_bytes(name, tmp_path):
             assert all_ and wide / all_ >= WIDE[dtype], f"{dtype}: {wide} of {all_} {opcode}"
 
 
+@needs_sass
+@pytest.mark.parametrize("result", ["f16", "f32"])
+def test_stores_of_a_plain_product_are_of_16_bytes(result, tmp_path):
+    m, i, j, k = Maker(), ax("i", 1024), ax("j", 1024), ax("k", 256)
+    m.input("x", 1024, 256, dtype="f16")
+    m.input("w", 256, 1024, dtype="f16")
+    m.step("p", (i, j), Cast("f32", m.ref("x", i, k)) * Cast("f32", m.ref("w", k, j)), (k,), "sum")
+    m.step("y", (i, j), m.ref("p", i, j) if result == "f32" else Cast(result, m.ref("p", i, j)))
+    program = m.done("y")
+    ((kernel, code, _),) = compiled([Case("plain", program)], GPUS["cuda:sm_80"], tmp_path / "b")
+    (c,) = kernel.lowered.stages
+    assert c.row.endswith("__mma") and not code.spilled
+    assert code.code.count("STG") == code.code.count("STG.128") > 0
+    sums = c.micro.mr * c.micro.nr // kernel.threads
+    assert code.code.count("STG") == sums * (2 if result == "f16" else 4) // 16
+
+
 SASS = """
 		Function : _Z12k000_y_devicePKf
 	.headerflags	@"EF_CUDA_SM90"

@@ -20,7 +20,10 @@ from aotc.ir.statements import Stmt, Store, walk_body
 
 class NeighbourWriter(BlockWriter):
     """CUDA text of the statements of a block of threads, those that have several neighbours among
-    them.  ``packed``: {buffer: the element at work of the pack that is stored there}."""
+    them.  ``packed``: {buffer: the element at work of the pack that is stored there}.
+    ``store_call``: the function that stores a pack."""
+
+    store_call = "aotc_store_pack"
 
     def __init__(self, env: Env, names: LocalNames, threads: int, base: int) -> None:
         super().__init__(env, names, threads, base)
@@ -28,6 +31,8 @@ class NeighbourWriter(BlockWriter):
 
     def neighbours(self, s: Neighbours) -> list[str]:
         width, e = s.wide.width, self.names.fresh("element")
+        outside = self.env
+        self.env = self.at_element(e)
         puts = {p.buffer: p for x in walk_body(s.body) if isinstance(x, Store) for p in x.puts
                 if p.buffer in s.wide.writes}
         reads = {x: self.names.fresh("p") for x in s.wide.reads}
@@ -45,10 +50,14 @@ class NeighbourWriter(BlockWriter):
         inner += [f"const {DTYPES[x.dtype].c} {own[x]} = {name}.of[{e}];"
                   for x, name in reads.items()]
         inner += self.inside(body)
-        self.packed = {}
+        self.packed, self.env = {}, outside
         loop = [f"AOTC_UNROLL for (int32_t {e} = 0; {e} < {width}; ++{e}) {{", *indent(inner), "}"]
         return BracedLines(before + loop + [x for b, p in puts.items() for x in self._at(
-            s, b, p.offset, "aotc_store_pack", f", {writes[b]});")])
+            s, b, p.offset, self.store_call, f", {writes[b]});")])
+
+    def at_element(self, element: str) -> Env:
+        """What is known of the neighbour of a number, beside its place."""
+        return self.env
 
     def _at(self, s: Neighbours, buffer: str, offset: Expr, head: str, tail: str) -> list[str]:
         """Lines that call a function with the address of the first of neighbours in a buffer."""

@@ -14,7 +14,7 @@ from aotc.emit.c.scalars import LocalNames, Scalars
 from aotc.emit.simt.few_rows_text import few_rows_names
 from aotc.emit.simt.neighbour_writer import NeighbourWriter
 from aotc.emit.simt.simt_writer import flat_count, unflatten
-from aotc.emit.simt.thread_sums import ThreadSums, thread_sums
+from aotc.emit.simt.thread_sums import ThreadSums, thread_sums, turned_columns
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.env import Env
 from aotc.ir.block_statements import (
@@ -27,6 +27,7 @@ from aotc.ir.block_statements import (
     FewRowSums,
     Hold,
     JoinSums,
+    Neighbours,
     Owned,
     Product,
     Recall,
@@ -36,13 +37,15 @@ from aotc.ir.block_statements import (
     Sums,
     Swizzle,
     TeamSums,
+    TurnSums,
+    Wide,
 )
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Cast, Const
+from aotc.ir.expr import Axis, Cast, Const, Var, substitute
 from aotc.ir.kernel.plan_stages import points
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import OWN, Body, Box, For, Let, Range, Spread
+from aotc.ir.statements import OWN, Body, Box, For, If, Let, Range, Spread
 from aotc.target.kernel_rows import ProductRow
 
 _UNROLL = "AOTC_UNROLL"
@@ -62,6 +65,8 @@ class ProductWriter(NeighbourWriter):
         super().__init__(env, names, threads, base)
         self.row, self.template = row, template
         self.sums: ThreadSums | None = None
+        self.summed: Var | None = None  # the sum of neighbours at work, and its C text
+        self.summed_at = ""
 
     @property
     def here(self) -> ThreadSums:
@@ -90,7 +95,9 @@ class ProductWriter(NeighbourWriter):
 
     def digits(self, s: Digits) -> list[str]:
         before, _, kind, extents = flat_count(s.ranges, self.names, bounded=False)
-        return before + unflatten(s.ranges, extents, f"({kind}){c_index(s.at)}", kind, self.names,
+        # a single axis is the number itself, which needs no division without a sign
+        at = c_index(s.at, 12) if len(s.ranges) == 1 else f"({kind}){c_index(s.at)}"
+        return before + unflatten(s.ranges, extents, at, kind, self.names,
                                   {a.name for a in s.used}, self.small)
 
     def loop(self, s: For) -> list[str]:
@@ -251,7 +258,35 @@ class ProductWriter(NeighbourWriter):
             head = "if (team == 0) {"
         return [head, *indent(_unrolled("i", "TM", _unrolled("j", "TN", inner))), "}"]
 
+    def turn_sums(self, s: TurnSums) -> list[str]:
+        return [f"aotc_turn_quads<{s.width // 2}>({s.sums.name});"]
+
+    def at_element(self, element: str) -> Env:
+        if self.summed is None:
+            return self.env
+        sum_ = self.summed_at.format(j=f"(j + {element})")
+        return {**self.env, "vars": {**self.env["vars"], self.summed: sum_}}
+
+    def _columns(self, s: Owned, wide: Wide) -> list[str]:
+        """The columns of a row that a thread has, several neighbours of them at a time."""
+        assert s.sum is not None, s
+        first, (store,) = Axis(self.names.fresh("column"), s.axis.extent), s.body
+        body: Body = (Neighbours(s.axis, first, wide, (store,)),)
+        if isinstance(store, If):
+            body = (replace(store, cond=substitute(store.cond, {s.axis: first}), body=(
+                Neighbours(s.axis, first, wide, store.body),)),)
+        begin = "" if s.first == Const(0) else f"{c_index(s.first, 12)} + "
+        self.summed, self.summed_at = s.sum, f"{s.sums.name}{self.here.element}"
+        self.store_call = "aotc_store_far"  # a product has its kernel alone
+        inner = [f"const int64_t {first.name} = {begin}{turned_columns(wide.width)};",
+                 *self.inside(body)]
+        self.summed, self.store_call = None, NeighbourWriter.store_call
+        return [_UNROLL, f"for (int32_t j = 0; j < {self.here.columns[0]}; j += {wide.width}) {{",
+                *indent(inner), "}"]
+
     def owned(self, s: Owned) -> list[str]:
+        if s.wide is not None:
+            return self._columns(s, s.wide)
         rows = s.what == "rows"
         index, (count, place) = ("i", self.here.rows) if rows else ("j", self.here.columns)
         first = "" if s.first == Const(0) else f"{c_index(s.first, 12)} + "
@@ -259,7 +294,7 @@ class ProductWriter(NeighbourWriter):
         inner = [f"const {kind} {s.axis.name} = {first}{place};"]
         known = self.env
         if s.sum is not None:
-            sum_ = f"{s.sums.name}{self.here.element}"
+            sum_ = f"{s.sums.name}{self.here.element.format(j='j')}"
             self.env = {**known, "vars": {**known["vars"], s.sum: sum_}}
         inner += self.inside(s.body)
         self.env = known

@@ -10,8 +10,8 @@ from aotc.target.kernel_rows import ProductRow
 class ThreadSums:
     """numbers: (name, C text) of constants, names: C lines of what a thread is.  extents: of its
     registers.  rows, columns: how many it has, and the C text of the place in the tile of number
-    i, or j; element: of the sum of both.  owner: C condition that a thread has sums to store, busy:
-    that it has some to make ("": all threads do)."""
+    i, or j; element: of the sum of both, ``{j}`` being the second.  owner: C condition that a
+    thread has sums to store, busy: that it has some to make ("": all threads do)."""
 
     numbers: tuple[tuple[str, str], ...]
     names: tuple[str, ...]
@@ -44,7 +44,7 @@ def _of_threads(row: ProductRow, threads: int) -> ThreadSums:
     busy = f"team < {'TEAMS' if teams > 1 else '1'}" if most < threads else ""
     return ThreadSums(
         tuple(numbers), names, ("TM", "TN"), ("TM", "ty + i * (MR / TM)"),
-        ("TN", "j / 4 * (NR * 4 / TN) + tx * 4 + j % 4"), "[i][j]",
+        ("TN", "j / 4 * (NR * 4 / TN) + tx * 4 + j % 4"), "[i][{j}]",
         "team == 0" if apart else "", busy)
 
 
@@ -59,7 +59,15 @@ def _of_warps(row: ProductRow, threads: int) -> ThreadSums:
     return ThreadSums(
         (("WM", str(wm)), ("WN", str(wn)), ("CHUNK", chunk)), names, ("WM / 16", "WN / 8", "4"),
         ("WM / 8", "wm + i * 8 + lane / 4"), ("WN / 4", "wn + j / 2 * 8 + lane % 4 * 2 + j % 2"),
-        "[i / 2][j / 2][i % 2 * 2 + j % 2]", idle, idle)
+        "[i / 2][{j} / 2][i % 2 * 2 + {j} % 2]", idle, idle)
 
 
-__all__ = ["ThreadSums", "thread_sums"]
+def turned_columns(width: int) -> str:
+    """C text of the place in the tile of column number j, a multiple of ``width``, of a thread of a
+    warp, once threads have exchanged sums: it has so many neighbours of a tile of 8, of the four
+    that a quad has, or of two."""
+    of = "lane % 4 * 8" if width == 8 else "lane % 2 * 8 + lane / 2 % 2 * 4"
+    return f"wn + j * 4 + {of}"
+
+
+__all__ = ["ThreadSums", "thread_sums", "turned_columns"]

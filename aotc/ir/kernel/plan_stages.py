@@ -188,7 +188,7 @@ class Contract:
     panel of grouped weights is expanded to f32 in the scratch ``b.pad`` for all rows. writing: the
     Schedule's choices. again: threads that share it wait behind each tile, because what comes next
     uses the memory of its steps. part: the rows that a work item has, of all that ``m`` counts
-    (None: all).
+    (None: all). wide: neighbouring columns of the results that one thread has.
     """
 
     micro: MicroKernel
@@ -209,6 +209,7 @@ class Contract:
     writing: StageChoice = UNSAID
     again: bool = False
     part: Range | None = None
+    wide: Wide | None = None
 
     @property
     def row(self) -> str:

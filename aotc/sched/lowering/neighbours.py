@@ -10,11 +10,12 @@ from aotc.ir.block_statements import ACCESS, Wide, access_bytes
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const, Expr, Load, Where, children, loads, substitute, walk
 from aotc.ir.kernel.plan_kernels import LoweredKernel
-from aotc.ir.kernel.plan_stages import Nest
+from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.program import Program
 from aotc.ir.simplify import are_equal, lower, simplify, upper
 from aotc.ir.statements import Range
 from aotc.target.base import Target
+from aotc.target.kernel_rows import ProductRow
 
 NARROW = ACCESS // 2  # bytes of an access of the narrowest elements, at least
 
@@ -96,6 +97,28 @@ def wides(nest: Nest, lines: Lines) -> tuple[Wide, ...]:
     return tuple(out)
 
 
+def wide_of_product(c: Contract, row: ProductRow, lines: Lines) -> Wide | None:
+    """The most that a thread may read and store at once of a product's results, where threads
+    exchange their sums: columns side by side, all of them stored so; None if there are none."""
+    if not row.exchanged or len({p.buffer for p in c.puts}) < len(
+            c.puts) or any(p.guard is not None for p in c.puts):
+        return None
+    found = dict(x for p in c.puts for x in _values_read(p.value, lines, True))
+    inside = {x for n in walk(*(p.value for p in c.puts)) if isinstance(n, Load)
+              for i in n.index for x in loads(i)}
+    reads = [x for x, always in found.items() if always and x not in inside
+             and is_unit(x.index[0], c.n.axis)]
+    stored = [(p.buffer, p.offset, p.value.dtype) for p in c.puts]
+    width = min(row.exchanged, _most([x.dtype for x in reads] + [
+        dtype for *_, dtype in stored]))
+    while width >= 4:
+        if c.grain % width == 0 and all(lines.hits(at, c.n, width, b, t) for b, at, t in stored):
+            return Wide(width, tuple(x for x in reads if lines.hits(
+                x.index[0], c.n, width, x.buffer, x.dtype)), tuple(b for b, *_ in stored))
+        width //= 2
+    return None
+
+
 def range_of(nest: Nest) -> Range | None:
     """The Range whose neighbours one thread may have several of: the innermost of a map, the lanes
     of a sum along them; None of other nests."""
@@ -144,4 +167,4 @@ def _values_read(e: Expr, lines: Lines, always: bool) -> Iterator[tuple[Load, bo
 
 
 __all__ = ["Lined", "Lines", "check_neighbours", "lined_buffers", "lines_of", "range_of", "wide_of",
-           "wides"]
+           "wide_of_product", "wides"]

@@ -21,7 +21,13 @@ from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
 from aotc.sched.expand.block.few_rows import staged_row_bytes
 from aotc.sched.expand.expansion import find_choice
-from aotc.sched.lowering.neighbours import Lined, check_neighbours, lines_of, wide_of
+from aotc.sched.lowering.neighbours import (
+    Lined,
+    check_neighbours,
+    lines_of,
+    wide_of,
+    wide_of_product,
+)
 from aotc.sched.lowering.operand_ways import (
     WAY_CHOICES,
     check_team,
@@ -55,8 +61,8 @@ class MemoryAccess:
 def share_by_threads(kernel: LoweredKernel, target: Target,
                      lined: Lined | None = None) -> LoweredKernel:
     """The kernel of a group whose work items threads share, with what they share written out:
-    ``Nest.team`` and ``wide``, ``Contract.again`` and ``staged``.  The same where a work item is
-    one thread's.  lined: buffers that begin at a multiple of 16 bytes outside the work item's
+    ``Nest.team``, ``Contract.again``, ``wide`` of both and ``staged``.  The same where a work item
+    is one thread's.  lined: buffers that begin at a multiple of 16 bytes outside the work item's
     memory, with their elements.  ScheduleError where a stage cannot be written as it says."""
     if kernel.block is None:
         return kernel
@@ -75,7 +81,7 @@ def share_by_threads(kernel: LoweredKernel, target: Target,
             find_choice(s, key, f"kernel {kernel.about.title}")
         for which in "ab" if row.staging is not None else "":
             ways_left(s, which, row, {x.name for x in kernel.scratch}, lined)
-        return replace(s, again=_used_again(kernel, n))
+        return replace(s, again=_used_again(kernel, n), wide=wide_of_product(s, row, lines))
 
     stages = tuple(shared(n, s) for n, s in enumerate(kernel.stages))
     return replace(kernel, stages=stages, block=replace(

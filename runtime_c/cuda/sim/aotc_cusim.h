@@ -157,6 +157,12 @@ void aotc_store_pack(T *to, const aotc_pack<T, N> &value)
 }
 
 template <class T, int N>
+void aotc_store_far(T *to, const aotc_pack<T, N> &value)
+{
+    aotc_store_pack(to, value);
+}
+
+template <class T, int N>
 void aotc_store_pack(cusim::shared<T> to, const aotc_pack<T, N> &value)
 {
     to.require_alignment(alignof(aotc_pack<T, N>));

@@ -15,6 +15,7 @@ from aotc.ir.block_statements import (
     Product,
     Sums,
     TeamSums,
+    TurnSums,
 )
 from aotc.ir.contents import names_in
 from aotc.ir.expr import Binary, Const, Expr, as_expr, compare
@@ -51,7 +52,8 @@ def block_product(expansion: Expansion, at: BlockSteps, sizes: Mapping[str, Size
     own = totals if at.part else sums
     tile: Body = (*operands.row_table(), sums, *((totals,) if at.part else ()),
                   _steps_ahead(at, operands, sums, totals),
-                  *_teams(at, own), *((Barrier(),) if c.again else ()), _epilogue(at, own))
+                  *_teams(at, own), *((Barrier(),) if c.again else ()),
+                  *((TurnSums(own, c.wide.width),) if c.wide else ()), _epilogue(at, own))
     order = (at.columns, at.rows_loop)
     if expansion.how(c, "order") == "rows":
         order = (at.rows_loop, at.columns)
@@ -126,7 +128,7 @@ def _epilogue(at: BlockSteps, sums: Sums) -> Stmt:
     store: Body = (Store(c.puts),)
     if not at.whole("columns"):
         store = (If(compare("lt", lane, c.n.hi), store),)
-    columns = Owned("columns", sums, lane, at.n0, store, c.acc)
+    columns = Owned("columns", sums, lane, at.n0, store, c.acc, c.wide)
     digits = at.digits(c.m, at.number, names_in(c.puts))
     body: Body = (*digits, columns)
     if not at.whole("rows"):
