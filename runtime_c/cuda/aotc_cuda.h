@@ -91,12 +91,12 @@ AOTC_DEVICE void aotc_store_pack(T *to, const aotc_pack<T, N> &value)
     *reinterpret_cast<aotc_pack<T, N> *>(to) = value;
 }
 
-/* The same in global memory, by stores of 16 bytes where it has as many: a compiler takes packs of
- * halves that it has just rounded apart. */
+/* The same in global memory, packs of halves by stores of 16 bytes: a compiler takes those apart
+ * that it has just rounded. */
 template <class T, int N>
 AOTC_DEVICE void aotc_store_far(T *to, const aotc_pack<T, N> &value)
 {
-    if constexpr (sizeof value % 16 != 0) {
+    if constexpr (sizeof(T) > 2 || sizeof value % 16 != 0) {
         aotc_store_pack(to, value);
     } else {
         uint32_t words[sizeof value / 4];
