@@ -271,7 +271,7 @@ class Target:
         if twice:
             raise ValueError(f"target {self.name}: several rows named {', '.join(twice)}")
         for u in (u for u in self.ukernels if isinstance(u, ProductRow)):
-            if u.tile.lanes != self.lanes:
+            if self.lanes % u.tile.lanes or not u.per_thread and u.tile.lanes != self.lanes:
                 raise ValueError(f"target {self.name}: row {u.name} has vectors of {u.tile.lanes} "
                                  f"lanes, the target of {self.lanes}")
             if (u.shared is None) == (self.machine.threads > 0):

@@ -17,6 +17,9 @@ _LANES = 32  # threads of a warp
 _STAGES = 3  # steps of a sum in shared memory: one that is multiplied, and those on their way
 _LOAD = 4.0  # multiply-adds of a load from shared memory
 _FEW = 16  # rows of a product whose weights are all read once, or twice: more share them out
+# columns of its narrow tiles: 16 bytes of f16, of which a product of a few hundred columns keeps
+# all multiprocessors busy
+_NARROW = 8
 _ROWS_BYTES = 48 << 10  # of shared memory for those: what a launch has without permission
 # of a thread with so many sums: the most of the rows' cases by ptxas 13.0 for sm_90
 _REGISTERS = {(8, 8): 168, (8, 4): 128, (4, 8): 128, (4, 4): 112, (2, 4): 96}
@@ -45,15 +48,16 @@ def _tiled(mr: int, nr: int, tm: int, tn: int, bk: int, teams: int = 1,
 
 
 def _few(mr: int, name: str, a: str, b: tuple[str, ...], sums: str = "f32", steps: int = 32,
-         grouped: GroupedWeights | None = None) -> ProductRow:
-    """Row for products of few rows, MR of them and 32 columns at a time: threads read 16 bytes of
+         grouped: GroupedWeights | None = None, nr: int = _LANES) -> ProductRow:
+    """Row for products of few rows, MR of them and NR columns at a time: threads read 16 bytes of
     neighbouring columns, and each of 8 warps sums some of the terms."""
-    tile, teams = RegisterTile(mr, 1, _LANES), 8
+    tile, teams = RegisterTile(mr, 1, nr), 8
     return ProductRow(
         f"{name}_{tile}__simt", "dot" if "dot" in name else "contraction", a, b, sums, tile,
         "few_rows.cu.j2" if grouped is None else "few_grouped.cu.j2", grouped=grouped,
         shared=SharedTile(steps=steps, teams=teams, threads=teams * _LANES, thread=(mr, 4),
-                          most=_FEW, row_bytes=_ROWS_BYTES,
+                          most=_FEW, row_bytes=_ROWS_BYTES, panels="dot" not in name and (
+                              mr > 1 or nr < _LANES),
                           registers=128 * (mr == 1), sum_bytes=4 * teams * mr * tile.nr))
 
 
@@ -115,7 +119,9 @@ def _tensor_core_bytes(mr: int, nr: int, bk: int, warp: tuple[int, int], a: str,
 # a row for those loses beside its twin is in its load_cost.
 _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4, 8, 64, 4),
          _tiled(32, 64, 4, 4, 16, load_cost=5.5), _tiled(32, 32, 4, 4, 64, 4),
-         _tiled(32, 32, 2, 4, 16, load_cost=4.7), _few(1, "contraction_f32", "f32", ("f32",)),
+         _tiled(32, 32, 2, 4, 16, load_cost=4.7), *(
+             _few(mr, "contraction_f32", "f32", ("f32",), nr=nr) for nr in (_LANES, _NARROW)
+             for mr in (1, 4, 8)),
          *map(_few_grouped, (1, 4, 8)), *(
              _few(mr, f"dot_{name}", a, ("i8",), "i32")
              for name, a in (("u8s8", "u8"), ("s8s8", "i8")) for mr in (1, 4, 8)),

@@ -159,7 +159,7 @@ class SharedTile:
     of operands.  staging: None where threads read both operands where they lie.  registers: that a
     thread takes at most (0: as many as leave a worker one block), as the target's compiler counts
     them.  most: rows of the products that it is for (0: any number).  row_bytes: of the block's
-    memory for rows of A that do not lie as threads read them.
+    memory for rows of A that lie otherwise.  panels: it pays for constants in panels only.
     """
 
     steps: int
@@ -172,6 +172,7 @@ class SharedTile:
     registers: int = 0
     most: int = 0
     row_bytes: int = 0
+    panels: bool = False
 
     def __post_init__(self) -> None:
         _require(self.registers >= 0, "of a block of threads", f"{self.registers} registers")

@@ -223,12 +223,17 @@ AOTC_DEVICE void aotc_madd4x4(float *acc, aotc_f32x4 a, const float (*w)[4])
 }
 
 /* x[0..N-1] are a lane's parts of N neighbouring columns, and lanes BESIDE apart have parts of
- * the same ones: the sum of one column, number lane / BESIDE % N of those, over all its lanes. */
-template <int BESIDE, class T, int N>
+ * the same ones: the sum of one column, number lane / BESIDE % N of those, over all its lanes,
+ * which all lanes of that number have. */
+template <int BESIDE, class T, int N, int LANES = BESIDE * N>
 AOTC_DEVICE T aotc_warp_columns(const T (&x)[N])
 {
     if constexpr (N == 1) {
-        return x[0];
+        T sum = x[0];
+        AOTC_UNROLL
+        for (int apart = LANES; apart < 32; apart *= 2)
+            sum += aotc_shfl_xor(sum, apart);
+        return sum;
     } else {
         constexpr int half = N / 2, apart = half * BESIDE;
         const bool upper = (threadIdx.x & static_cast<unsigned>(apart)) != 0;
@@ -238,7 +243,7 @@ AOTC_DEVICE T aotc_warp_columns(const T (&x)[N])
             const T given = upper ? x[j] : x[j + half];
             kept[j] = (upper ? x[j + half] : x[j]) + aotc_shfl_xor(given, apart);
         }
-        return aotc_warp_columns<BESIDE>(kept);
+        return aotc_warp_columns<BESIDE, T, half, LANES>(kept);
     }
 }
 

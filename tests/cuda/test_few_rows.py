@@ -185,7 +185,7 @@ def test_rows_along_several_axes_are_counted_through(tmp_path):
 def test_a_single_row_of_f16(tmp_path, k):
     model = halved(floats(1, k, 50))
     plan, rows = stage_rows(model)
-    assert rows == {"contraction_f32_1x32__simt"}
+    assert rows == {"contraction_f32_1x8__simt"}
     assert {a.dtype for _, a in plan.weights} == {np.dtype("float16")}
     check(model, (1, k), 2e-3, tmp_path)
 
@@ -203,7 +203,7 @@ def test_a_single_row_reads_halves_as_they_are_stored(tmp_path, dtype, k, n):
         [node("MatMul", ["x", "w"], ["h"]), node("MatMul", ["h", "v"], ["y"])],
         {"x": (F32, [1, k])}, {"y": (F32, [1, k])}, tensors), dtype)
     plan, rows = stage_rows(model)
-    assert rows == {"contraction_f32_1x32__simt"}
+    assert rows == {"contraction_f32_1x8__simt"}
     assert {p.dtype for p in plan.places if p.storage == "weights"} == {dtype}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -221,6 +221,41 @@ def test_a_single_row_reads_halves_as_they_are_stored(tmp_path, dtype, k, n):
         assert np.allclose(got, want, rtol=2e-2 if dtype == "bf16" else 2e-3,
                            atol=np.nanmax(np.abs(np.where(np.isfinite(want), want, 0))) * 1e-2,
                            equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("m", [1, 2, 5, 8, 13, 16])
+def test_few_rows_keep_all_workers_busy(m, dtype):
+    """Of a product of 768 columns, whose weights are read once or twice: as many tiles as there are
+    multiprocessors, or nearly; no sum is made in parts by a kernel more."""
+    model = floats(m, 768, 768) if dtype == "f32" else halved(floats(m, 768, 768), dtype)
+    plan, rows = stage_rows(model)
+    (row,) = rows
+    assert row == f"contraction_f32_{1 if m == 1 else 4 if m in (2, 13) else 8}x8__simt" or m > 8
+    assert "__simt" in row and get_target(TARGET).product_row(row).tile.mr <= max(1, m + 3)
+    (product,) = [s for k in plan.kernels for s in k.lowered.stages
+                  if s.row.startswith("contraction")]
+    assert 768 // product.micro.nr >= 96
+    assert {a.dtype for _, a in plan.weights} == {np.dtype(
+        {"f32": "float32", "f16": "float16", "bf16": "uint16"}[dtype])}
+
+
+@needs_cxx
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("shape", every([(2, 64, 40), (4, 2051, 36), (7, 96, 768), (8, 40, 4096),
+                                           (9, 131, 50), (16, 64, 64)], 2))
+def test_few_rows_are_those_of_the_evaluator(tmp_path, dtype, shape):
+    """Ragged rows, terms and columns, narrow tiles and wide ones; infinities and NaN."""
+    m, k, n = shape
+    x = rng(8).standard_normal((m, k)).astype(np.float32)
+    x[m - 1, k // 2], x[0, 3] = np.inf, np.nan
+    model, options = floats(m, k, n), {} if dtype == "f32" else {"precision": dtype}
+    work = run_pipeline(Options(source=model, target=TARGET, stop_after="schedule", **options))
+    want = evaluate(apply_schedule_rewrites(work.program, work.schedule), {"x": x})["y"]
+    got = aotc.compile(model, tmp_path / "b", target=TARGET, **options).load(
+        simulate=True).run({"x": x})["y"]
+    size = np.max(np.abs(want[np.isfinite(want)]), initial=1.0)
+    assert np.allclose(got, want, rtol=1e-5, atol=1e-5 * size, equal_nan=True)
 
 
 # ---------------------------------------------------------------- refused
@@ -243,7 +278,11 @@ def test_what_a_row_of_threads_cannot_read_is_refused():
 needs_sass = pytest.mark.skipif(bool(why_no_sass()), reason=why_no_sass())
 LOOPS = {  # (model, multiplier, its instructions for each weight: 16 bytes at a time)
     "f32": (lambda: floats(1, 4096, 1024), "FFMA", 2.0),
-    "f16": (lambda: halved(floats(1, 4096, 1024)), "FFMA", 3.5),
+    "f32 wide": (lambda: floats(1, 2048, 4096), "FFMA", 2.0),
+    "f16": (lambda: halved(floats(1, 4096, 1024)), "FFMA", 2.5),
+    "bf16": (lambda: floats(1, 4096, 1024), "FFMA", 2.8, "bf16"),
+    "f16, 4 rows": (lambda: floats(4, 4096, 1024), "FFMA", 1.6, "f16"),
+    "bf16, 8 rows": (lambda: floats(8, 4096, 1024), "FFMA", 1.4, "bf16"),
     "4 bits": (lambda: codes(1, 4096, 1024), "FFMA", 3.8),
     "4 bits zeros": (lambda: codes(1, 4096, 1024, zeros=True), "FFMA", 4.8),
     "8 bits": (lambda: codes(1, 4096, 1024, bits=8), "FFMA", 4.0),
@@ -258,12 +297,14 @@ LOOPS = {  # (model, multiplier, its instructions for each weight: 16 bytes at a
 @pytest.mark.parametrize("gpu", ["sm_80", "sm_90", "sm_120"])
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops_read_16_bytes_and_multiply(name, gpu, tmp_path):
-    make, opcode, most = LOOPS[name]
-    bundle = aotc.compile(make(), tmp_path / "b", target=f"cuda:{gpu}")
+    make, opcode, most, *precision = LOOPS[name]
+    bundle = aotc.compile(make(), tmp_path / "b", target=f"cuda:{gpu}",
+                          precision=precision[0] if precision else None)
     found = compile_kernels(bundle.path, get_target(f"cuda:{gpu}").cflags)
     (code,) = [c for c in found.values() if c.code.count(opcode) > 16]
     loop = code.code.hot_loop(opcode)
     assert not code.spilled and loop is not None
     assert loop.count("LDG.128") >= 6 and not loop.count("LDG.U8", "LDG.S8", "LDL", "STL")
-    assert loop.count("LDG") == loop.count("LDG.128")
+    rows = loop.count("LDG.64")  # four terms of a row of halves
+    assert loop.count("LDG") == loop.count("LDG.128") + rows and (not rows or precision)
     assert len(loop.instructions) / loop.count(opcode) <= most

@@ -21,6 +21,7 @@ from aotc.ir.statements import (
     If,
     Let,
     Range,
+    Scope,
     Section,
     Start,
     Stmt,
@@ -114,6 +115,9 @@ class ScalarWriter:
             return self.body(body)
         lines = self.statement(body[0])
         return lines.alone() if isinstance(lines, BracedLines) else lines
+
+    def scope(self, s: Scope) -> list[str]:
+        return BracedLines(self.inside(s.body))
 
     def section(self, s: Section) -> list[str]:
         return [*heading(s), *self.body(s.body)]

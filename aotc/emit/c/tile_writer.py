@@ -24,7 +24,7 @@ from aotc.ir.expr import Axis, Const, Expr, Load, rewrite, substitute
 from aotc.ir.kernel.plan_stages import Call
 from aotc.ir.numbers.byte_panels import PanelPlaces
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import ACC_TILE, SUMS, Alloc, Box, Fill, Range, Scope, Store
+from aotc.ir.statements import ACC_TILE, SUMS, Alloc, Box, Fill, Range, Store
 from aotc.ir.tile_statements import (
     Expand,
     Pack,
@@ -47,9 +47,6 @@ class Writer(LaneWriter):
     def alloc(self, s: Alloc) -> list[str]:
         aligned = " __attribute__((aligned(64)))" if self.env["dialect"].lanes > 1 else ""
         return [f"{DTYPES[s.dtype].c} {self.env['buffer'](s.name)}[{s.elements}]{aligned};"]
-
-    def scope(self, s: Scope) -> list[str]:
-        return BracedLines(self.inside(s.body))
 
     def fill(self, s: Fill) -> list[str]:
         value = constant(s.value)

@@ -5,7 +5,7 @@ from typing import Any
 
 from aotc.emit.text.cexpr import c_index
 from aotc.ir.block_statements import FewRowSums
-from aotc.ir.dtypes import BF16, DTYPES, HALF
+from aotc.ir.dtypes import BF16, DTYPES, HALF, is_int
 from aotc.ir.expr import Const
 from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.simplify import simplify
@@ -28,6 +28,7 @@ _ROWS = {"f32": ("aotc_f32x4", "aotc_load4", "aotc_take4", "*({})"),
 
 def few_rows_names(s: FewRowSums, row: ProductRow, threads: int) -> dict[str, Any]:
     """{name in a template: value} of a statement on a row, in a block of so many threads."""
+    assert row.shared is not None, row.name
     step, busy = s.step, threads > row.threads
     terms, live, otherwise = simplify(s.terms // step), "", ""
     rules = ["warp < TEAMS"] * busy
@@ -41,7 +42,11 @@ def few_rows_names(s: FewRowSums, row: ProductRow, threads: int) -> dict[str, An
         terms = simplify(terms // _piece(s.grouping))
     end = c_index(terms, 4)
     k = f"k * {step}" if step > 1 else "k"
-    found = {"sum": DTYPES[s.dtypes.sums].c, "busy": busy, "terms": vector, "row": at, "k": k,
+    stored = ["warp < TEAMS"] * busy + ["lane < NR"] * (
+        s.nr < row.threads // row.shared.teams)
+    zero = "0" if is_int(s.dtypes.sums) else "0.0f"
+    found = {"sum": DTYPES[s.dtypes.sums].c, "zero": zero, "busy": busy,
+             "rule": " && ".join(stored), "terms": vector, "row": at, "k": k,
              "live": live, "otherwise": otherwise,
              "end": f"{' && '.join(rules)} ? {end} : 0" if rules else end,
              "read": read if s.wide else apart, "one": one.format(f"a_first + ({at}{k})"),

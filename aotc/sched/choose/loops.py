@@ -24,7 +24,7 @@ from aotc.sched.choose.dot_choice import dot_choice, serving_rows
 from aotc.sched.choose.single_row import single_row_choice
 from aotc.sched.cost.accesses import match_conversion
 from aotc.sched.cost.lane_score import lane_score
-from aotc.sched.cost.product_rows import exact_dtypes, pick_row
+from aotc.sched.cost.product_rows import exact_dtypes, pick_row, reads_operands, wants_panels
 from aotc.sched.cost.row_cost import row_waste
 from aotc.sched.model.lane_nests import FOLDED, lane_nest, lanes_fold, nest_kind
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
@@ -309,11 +309,14 @@ def _contraction_choice(c: Settled, f: Factors, lane: Axis) -> StageChoice:
     load, guard = rows_in_place(f, bool(c.target.machine.threads))
     k, a_mode = _row_mode(c, f, load, guard)
     terms = estimate(k.extent) if a_mode == "rows" else estimate_volume(r.extent for r in f.k)
-    row = pick_row(c.target, m, estimate(lane.extent), k=terms,
+    pick = partial(pick_row, c.target, m, estimate(lane.extent), k=terms,
                    exact=exact_dtypes(c.program, c.target, f))
+    row = pick(fits=partial(reads_operands, c.program, c.offset, f))
     if is_endless(guard, k) and row.shared is None:
         a_mode = "packed"
     b_mode = _lane_mode(c, f, lane, k, row, a_mode)
+    if b_mode != "panel" and wants_panels(row):
+        b_mode = _lane_mode(c, f, lane, k, row := pick(), a_mode)
     if b_mode == "packed":  # maybe because another stage has other panels of the same weight
         fitting = [u for u in _f32_rows(c.target) if _panel_weight(c, f, lane, k, u, a_mode)]
         if fitting:

@@ -4,24 +4,41 @@ Operands may be numbers of f16, bf16 or tf32 whatever they are stored as: a row 
 those rounds nothing of them.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from aotc.ir.category import Factors
+from aotc.ir.expr import Expr, Load
 from aotc.ir.program import Program
 from aotc.sched.cost.row_cost import row_waste
 from aotc.sched.cost.wave_cost import tiles_seconds
 from aotc.sched.model.held_numbers import is_held
+from aotc.sched.rows.row_reads import rows_fit
 from aotc.target.base import Target
 from aotc.target.kernel_rows import ProductRow
 
 
+def wants_panels(row: ProductRow) -> bool:
+    """True for a row that pays where columns are constants in panels only."""
+    return row.shared is not None and row.shared.panels
+
+
+def reads_operands(program: Program, offset: Callable[[Load], Expr], f: Factors,
+                   row: ProductRow) -> bool:
+    """True for a row that pays with any columns, or where they are constants and it can read the
+    rows where they lie, or has room for them.  offset: of an element that is loaded."""
+    constant = isinstance(f.b, Load) and f.b.buffer in program.consts
+    return not wants_panels(row) or constant and rows_fit(f, row, offset)
+
+
 def pick_row(target: Target, m: int, n: int, narrow: Sequence[ProductRow] = (), k: int = 0,
-             exact: Collection[str] = ("f32",)) -> ProductRow:
+             exact: Collection[str] = ("f32",),
+             fits: Callable[[ProductRow], bool] = lambda row: not wants_panels(row)) -> ProductRow:
     """The row with the least waste (M = 1 has its own rows), of those whose operands are one of
     ``exact``, dtypes that hold the elements of both, so that nothing is rounded; or one of
     ``narrow``, those for narrower numbers, if there are some.  k: terms that a row sums at a
-    time."""
-    legal = narrow or [u for u in target.rows("contraction") if u.a in exact]
+    time; fits: of a row that can read the operands."""
+    legal = narrow or [u for u in target.rows("contraction")
+                       if u.a in exact and fits(u)]
     rows = [u for u in legal if u.serves(m)] or legal
     return min(rows, key=lambda u: waste_of(target, u, m, n, k))
 
@@ -45,4 +62,5 @@ def exact_dtypes(program: Program, target: Target, f: Factors) -> tuple[str, ...
         is_held(program, e, d) for e in (f.a, f.b)))
 
 
-__all__ = ["exact_dtypes", "pick_row", "waste_of"]
+__all__ = ["exact_dtypes", "pick_row", "reads_operands", "wants_panels",
+           "waste_of"]

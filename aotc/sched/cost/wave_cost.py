@@ -53,7 +53,9 @@ def tiles_seconds(machine: Machine, row: ProductRow, m: int, n: int, k: int) -> 
     busy = (work / row_rate(row, tuning) + 2.0 * 2 * joined * tuning.access_cost) / (
         machine.flops * tile_reach(machine, row, waves))
     near = machine.outside(machine.near)
-    fetched = tiles * (row.tile.mr + row.tile.nr) * max(1, k) * ELEMENTS[row.a].size
+    # of that memory each worker has a part; steps that come to a block's ahead of time hide it
+    alone = waves * machine.workers if row.staging is None else tiles
+    fetched = alone * (row.tile.mr + row.tile.nr) * max(1, k) * ELEMENTS[row.a].size
     return max(waves * (busy + (2 * tuning.barrier if teams > 1 else 0.0)),
                fetched / memory_rate(machine, near))
 

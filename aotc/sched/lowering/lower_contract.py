@@ -42,7 +42,7 @@ def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box,
                  for o in stage.outputs)
     a = _row_operand(ctx, f, k, row, choice.a)
     m, a, puts = collapse_rows(m, a, puts)
-    micro = MicroKernel(row.name, row.template, row.tile.mr, row.tile.nv, ctx.target.lanes,
+    micro = MicroKernel(row.name, row.template, row.tile.mr, row.tile.nv, row.tile.lanes,
                         _stored_dtypes(f, a, b, row), part_of(row, f.k), unit=row.unit,
                         in_steps=row.shared is None)
     return slice_contract(ctx, stage, k, mark_whole_tiles(ctx, drop_single_axes(Contract(

@@ -227,7 +227,7 @@ class BlockSteps:
             tn = 16 // (DTYPES[b].size * dot_step(self.row.a))
             return tuple((_own(n), x) for n, x in (
                 ("MR", self.mr), ("NR", self.nr), ("TN", tn), ("TEAMS", self.teams),
-                ("SLICES", self.teams * tn)))
+                ("SLICES", self.row.threads * tn // self.nr)))
         ak, bn = self.pitches
         return ((_own("MR"), self.mr), (_own("NR"), self.nr), (_own("BK"), self.bk),
                 (_own("AK"), ak), (_own("BN"), bn), (_own("A_STEP"), self.mr * ak),

@@ -202,7 +202,8 @@ def few_rows(of: FewRows, places: RowPlaces, followed: bool, order: str) -> Body
     """The statements of the Contract, without the loops around it.  followed: by other stages."""
     at, c, dtypes = of.at, of.at.c, of.at.c.micro.dtypes
     lane, nr, teams = c.n.axis, at.nr, at.teams
-    column, number = Axis(f"{OWN}column", Const(nr)), at.number
+    one = c.n.lo == Const(0) and isinstance(c.n.hi, Const) and c.n.hi.value <= nr  # tile of columns
+    column, number = lane if one else Axis(f"{OWN}column", Const(nr)), at.number
     masked = c.b.mode == "direct" and not at.whole("columns")
     sums = FewRowSums(
         c.row, c.micro.template, PARTS, at.mr, nr, places.box, of._columns(),
@@ -220,7 +221,7 @@ def few_rows(of: FewRows, places: RowPlaces, followed: bool, order: str) -> Body
     body: Body = (
         *places.body, sums, Barrier(),
         Spread(points, "threads", at.threads, (
-            Let(number, at.m0 + at.m), Let(lane, simplify(at.n0 + column)),
+            Let(number, at.m0 + at.m), *(() if one else (Let(lane, simplify(at.n0 + column)),)),
             *(joined if exists is None else (If(exists, joined),)))),
         # all wait behind the rows that the next tile brings
         *((Barrier(),) if c.again and (followed or not places.body) else ()))

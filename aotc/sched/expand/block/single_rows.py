@@ -53,7 +53,7 @@ def single_rows(at: BlockSteps, order: str) -> Body:
         Barrier(),
         Spread(own[1:], "threads", at.threads, (here, *existing((
             Start(c.acc, "sum"), For(s, Const(0), Const(slices), (total,)), Store(c.puts))))),
-        *((Barrier(),) if c.again else ()))
+        *((Barrier(),) if c.again or at.mr > 1 else ()))
 
     def rows(inner: Body) -> For:
         return For(at.number, Const(0), at.rows, inner)
