@@ -32,8 +32,10 @@ INSTRUCTIONS = {
     ("contraction_f32_64x64__simt", "f32"): 1.27, ("contraction_f32_32x64__simt", "f32"): 1.3,
     ("contraction_f32_32x64x16__simt", "f32"): 1.4, ("contraction_f32_32x32__simt", "f32"): 1.47,
     ("contraction_f32_32x32x16__simt", "f32"): 1.75, ("contraction_f32_1x32__simt", "f32"): 3.5,
+    **{(f"contraction_f32_{mr}x8__simt", "f32"): limit for mr, limit in ((1, 2.7), (4, 2.6),
+                                                                         (8, 2.9))},
     ("contraction_tf32_16x128__mma", "f32"): 17.2, ("contraction_tf32_32x64__mma", "f32"): 15.6,
-    ("contraction_tf32_64x64__mma", "f32"): 10.1, ("contraction_tf32_128x64__mma", "f32"): 7.5,
+    ("contraction_tf32_64x64__mma", "f32"): 10.1, ("contraction_tf32_128x64__mma", "f32"): 7.9,
     ("contraction_f16_16x128__mma", "f16"): 10.3, ("contraction_f16_32x32__mma", "f16"): 12.6,
     ("contraction_f16_32x64__mma", "f16"): 8.5,
     **{(f"dot_{name}s8_{tile}__mma", dtype): limit
@@ -42,6 +44,9 @@ INSTRUCTIONS = {
     **{(f"contraction_{t}_{tile}__mma", "f32"): limit for t in ("f16", "bf16")
        for tile, limit in (("16x128", 21.6), ("32x32", 19.2), ("32x64", 14.2), ("64x64", 8.3),
                            ("64x128", 10.5), ("128x128", 6.9))}}
+# Bytes that a thread of two blocks' registers spills: f32 on its way to rows of halves has 16 of
+# 128 registers, and a multiprocessor runs two such blocks faster than one that spills nothing.
+SPILLED = {(f"contraction_{t}_128x128__mma", "f32"): 20 for t in ("f16", "bf16")}
 # Of a map's loads and stores outside shared memory, the share that is of 16 bytes.
 WIDE = {"f32": 1.0, "f16": 1.0, "bf16": 1.0}
 
@@ -96,7 +101,7 @@ def test_loops_of_products_multiply(name, tmp_path):
         length = len(loop.instructions) / loop.count(opcode)
         limit = INSTRUCTIONS.get(key, WANTED[opcode])
         told = {
-            f"spills {code.spilled} bytes": code.spilled,
+            f"spills {code.spilled} bytes": code.spilled > SPILLED.get(key, 0),
             f"{code.registers} registers: {code.most_threads} threads, not {blocks} blocks of "
             f"{kernel.threads}": code.most_threads < blocks * kernel.threads,
             f"{length:.2f} instructions of the hot loop for each {opcode}, not {limit}":

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_models import embedding
+from small_models import embedding, running_sum
 from tuner_models import convolutions, scheduled
 
 from aotc.emit.bundle.render import render_bundle
@@ -63,6 +63,20 @@ def test_a_bundle_of_them_computes_the_same(tmp_path):
     assert len(sorted((tmp_path / "objects").iterdir())) - len(made) <= 4  # none is a kernel's
     for a, b in zip(*(o.values() for o in outputs)):
         np.testing.assert_array_equal(a, b)
+
+
+def test_rounds_of_a_loop_are_told_to_them(tmp_path):
+    """Its number and what it reads and makes, behind pointers of each round."""
+    work = scheduled(running_sum(), "native", dims={"t": (1, 9)})
+    plan, info = _plan(work), {**model_info(work.program), "onnx_sha256": ""}
+    assert plan.regions
+    write_bundle(render_bundle(plan, work.schedule, info,
+                               kernel_files=portable_files(plan, work.target)), tmp_path / "b")
+    x = np.random.default_rng().standard_normal((7, 4)).astype(np.float32)
+    got, s = load(tmp_path / "b").run({"start": np.ones(4, np.float32), "x": x}), 1
+    for row, y in zip(x, got["y"]):
+        s = np.tanh(s + row)
+        np.testing.assert_allclose(y, s, atol=1e-6)
 
 
 def test_a_fault_is_told_as_in_other_bundles(tmp_path):

@@ -19,6 +19,7 @@ from aotc.oracle.interpret import interpret
 from aotc.sched import check_schedule, decide
 from aotc.sched.memory.allocate import allocate
 from aotc.target import TARGETS
+from aotc.tuner.search.learned_cost import Estimator
 from aotc.tuner.space.knobs import Space, untuned_form
 from aotc.tuner.space.site_forms import LAYOUT, forms, layout_form, layout_name
 from aotc.tuner.space.sites import number_buffers, sites
@@ -71,6 +72,26 @@ def test_random_points_of_every_form_compute_the_same(work):
                     np.testing.assert_allclose(got[name], want[name], rtol=1e-4, atol=1e-4)
                 seen += 1
     assert seen > 20
+
+
+def test_weights_that_two_products_share_stay_as_they_are():
+    """One on another row packs them while it runs; each point has a cost."""
+    w = np.ones((64, 64), np.float32)
+    node, f32 = helper.make_node, TensorProto.FLOAT
+    made = scheduled(make_model(
+        [node("MatMul", ["x", "w"], ["a"]), node("Tanh", ["a"], ["b"]),
+         node("MatMul", ["b", "w"], ["y"])],
+        {"x": (f32, [8, 64])}, {"y": (f32, [8, 64])}, {"w": w}), "x86-64-v4", connect="all")
+    (site,) = _sites(made)
+    space, estimator = Space(site, untuned_form(site), made.target), Estimator(made.target)
+    rows, modes = {k.name for k in space.knobs if k.name.endswith(".row")}, set()
+    assert len(rows) == 2
+    for values in _points(space, Random(1), 40):
+        found = space.unchecked(values)
+        assert estimator.estimate(found).seconds > 0
+        assert found.layouts == site.layouts
+        modes |= {c.b for c in found.groups[0].choices.values()}
+    assert modes == {"panel", "packed"}
 
 
 def test_legal_is_what_the_checker_accepts(work):

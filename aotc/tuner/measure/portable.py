@@ -15,8 +15,10 @@ from aotc.emit.bundle.describe import counts_workers
 from aotc.emit.c.kernels import render_kernels
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.cexpr import sym_field
+from aotc.emit.text.places import address
 from aotc.ir.kernel.plan_kernels import About, Kernel
 from aotc.ir.plan import Place, Plan
+from aotc.ir.plan_regions import Rounds
 from aotc.ir.statements import WORKERS, Body, Section, bodies, with_bodies
 from aotc.sched.shared_functions import share_functions
 from aotc.target.base import Target
@@ -79,7 +81,8 @@ def portable_files(plan: Plan, target: Target) -> dict[str, str]:
     name = prefix(plan.name)
     files: dict[str, str] = {}
     places = {p.name: p for p in plan.places}
-    fields = [sym_field(s.name) for s in (*plan.syms, *[WORKERS] * counts_workers(plan))]
+    rounds = [r.round for r in plan.regions if isinstance(r, Rounds)]
+    fields = [sym_field(s.name) for s in (*plan.syms, *rounds, *[WORKERS] * counts_workers(plan))]
     count = max((len(k.reads + k.writes) for k in plan.kernels), default=0)
     slots = -(-max(count, 1) // SLOTS) * SLOTS
     calls, protos = [], {}
@@ -166,10 +169,7 @@ def _call(name: str, kernel: str, rules: Sequence[int], own: str, fields: Sequen
              f"    {name}_frame *const f = frame;", "    zzframe p;"]
     lines += [f"    p.{x} = f->{x};" for x in fields]
     for i, p in enumerate(used):
-        where = {"input": f"f->in[{p.index}]", "output": f"f->out[{p.index}]",
-                 "weights": f"f->weights + {p.offset}",
-                 "arena": f"f->slot[{p.slot}] + {p.offset}"}[p.storage]
-        lines.append(f"    p.slot[{i}] = (uint8_t *)(uintptr_t)({where});")
+        lines.append(f"    p.slot[{i}] = (uint8_t *)(uintptr_t)({address(p)});")
     lines += ["    p.slab = f->slab;", "    p.slab_stride = f->slab_stride;", "    p.fault = 0;",
               f"    {own}_run(&p, begin, end, worker);"]
     if rules:

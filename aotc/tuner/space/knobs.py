@@ -11,6 +11,7 @@ Knobs are named by position (``group.stage.what``), so a point means the same in
 Legal is what ``check_group`` accepts; nothing here knows what an operator is.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -93,6 +94,8 @@ class Space:
         self.knobs = tuple(k for i in range(len(form.groups)) for k in self._group_knobs(i)
                            if len(k.choices) > 1)
         self.base = tuple((k.name, k.base) for k in self.knobs)
+        read = Counter(b for of in self.stages for s in of for b in {n.buffer for n in s.loads()})
+        self.shared = site.fixed | {b for b, n in read.items() if n > 1}
 
     def candidate(self, values: Values) -> Candidate | None:
         """The Candidate of {knob name: choice}; None where it is not legal.  A knob that is not
@@ -319,7 +322,7 @@ class Space:
         while the kernel runs."""
         f = factors_for(s, choice.lanes)
         assert isinstance(f.b, Load), s.name  # so a panel says
-        if f.b.buffer in self.site.fixed:
+        if f.b.buffer in self.shared:
             return replace(choice, b="packed")
         lane = next(a for a in f.n if a.name == choice.lanes)
         k = next(r for r in f.k if r.name == choice.k)
