@@ -68,6 +68,7 @@ def test_small_models_build_without_warning_or_spill(target, tmp_path):
     _no_spills(_make(tmp_path / "small", "libcases.a"), kernels)
 
 
+@pytest.mark.product
 def test_what_tuning_builds_has_no_warning_and_is_compiled_once(tmp_path):
     """The kernels of two candidates that differ in one: files over numbered tensors."""
     program, schedule = merged([Case(p.name, p) for p in (dense(), rows())], EARLY)

@@ -201,6 +201,7 @@ def test_candidates_alone_are_built_and_timed(works):
 
 
 @needs_cxx
+@pytest.mark.product
 def test_the_whole_way_on_the_simulator(tmp_path, capsys):
     """Proposed, built, measured kernel by kernel, checked, and a Schedule that compiles and runs
     right; no time is asserted, for the simulator's say nothing."""

@@ -140,7 +140,8 @@ def test_balance_that_is_none(change, text):
 def test_only_where_workers_are_threads():
     program, _, group, _ = rows_by_items(4)
     for name in ("cuda", "dsa:stcp920"):
-        fault, = item_faults(TARGETS[name].machine, group)
+        anchor = next(s for s in group_stages(program, group) if group.anchor in s.computes)
+        fault, = item_faults(TARGETS[name].machine, anchor, group)
         assert "where a worker is a thread" in fault
         made = decide(program, TARGETS[name])
         assert not any(g.balance for g in made.groups)

@@ -326,8 +326,8 @@ def test_an_edited_schedule_is_verified_on_the_simulator(tmp_path, simulator):
     w = numpy_helper.from_array(np.linspace(-1, 1, 96, dtype=np.float32).reshape(24, 4), "w")
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])], "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (5, 24))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (5, 4))], [w])
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (50, 24))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (50, 4))], [w])
     model, file = tmp_path / "small.onnx", tmp_path / "small.json"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), model)
     bundle = aotc.compile(model, tmp_path / "b", target=GPU.name).path

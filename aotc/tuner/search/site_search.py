@@ -68,7 +68,8 @@ class SiteSearch:
     @property
     def best(self) -> tuple[Point, float]:
         """(point, ratio): the best point, the untuned one if none is better."""
-        return self.best_of(self.names)
+        found = self.best_of(self.names)
+        return found if found[1] <= 1.0 else (("", ()), 1.0)
 
     def ratio(self, point: Point) -> float:
         """What a point takes by what the untuned one does: from the mean logarithm of its
