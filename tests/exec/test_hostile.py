@@ -18,6 +18,7 @@ ELSEWHERE = {"Optional", "OptionalGetElement", "OptionalHasElement", "CategoryMa
              "StringNormalizer", "RegexFullMatch", "Tokenizer",
              "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
              "Bernoulli", "Multinomial"}
+PIECES = 7  # of all parts, which the longer suite may run one of each of
 
 
 
@@ -30,14 +31,16 @@ def _holds(parts, folder, monkeypatch, target=TARGET):
     assert status == 0, text
 
 
-@pytest.mark.parametrize("step, seeds, target", [
-    (48, 4, TARGET), pytest.param(1, 120, TARGET, marks=pytest.mark.product),
-    pytest.param(1, 60, "native", marks=pytest.mark.product)])
-def test_hostile_values_and_extents(step, seeds, target, tmp_path, monkeypatch):
+@pytest.mark.parametrize("step, seeds, target, piece", [(48, 4, TARGET, slice(None)), *(
+    pytest.param(1, seeds, target, slice(k, None, PIECES), id=f"all-{seeds}-{target}-{k}",
+                 marks=pytest.mark.product)
+    for seeds, target in ((120, TARGET), (60, "native")) for k in range(PIECES))])
+def test_hostile_values_and_extents(step, seeds, target, piece, tmp_path, monkeypatch):
     """A few operators and random graphs, or all and many."""
     if not supported("address,undefined", tmp_path):
         pytest.skip("the C compiler has no sanitizers")
-    for k, parts in enumerate(batches([*operator_parts(step), *random_parts(range(seeds))])):
+    for k, parts in enumerate(batches(
+            [*operator_parts(step), *random_parts(range(seeds))][piece])):
         (tmp_path / str(k)).mkdir()
         _holds(parts, tmp_path / str(k), monkeypatch, target)
 

@@ -27,10 +27,15 @@ SIZED = ("AffineGrid", "CenterCropPad", "Expand", "Pad", "Resize")
 ROOM = re.compile(r"unless more is said .*their number is (\d+)")
 
 
-@pytest.fixture(scope="module", params=("own", pytest.param("all", marks=pytest.mark.product)))
+PIECES = 7  # of all cases, which the longer suite may run one of
+
+
+@pytest.fixture(scope="module", params=("own", *(
+    pytest.param(k, id=f"all{k}", marks=pytest.mark.product) for k in range(PIECES))))
 def collected(request):
     """[(case, its outputs with pinned extents)]."""
-    found = free_cases(OWN) if request.param == "own" else free_cases(1, 1)
+    k = request.param
+    found = free_cases(OWN) if k == "own" else free_cases(1, 1, slice(k, None, PIECES))
     return [(c, told(c.pinned, _evaluated(c.pinned, c.given))) for c in found]
 
 
@@ -60,11 +65,12 @@ def test_free_extents_change_nothing(collected):
     assert len(collected) > 80
 
 
-def test_compiled_free_extents_change_nothing(collected, tmp_path):
+def test_compiled_free_extents_change_nothing(collected, request, tmp_path):
     target, wrong = RUNNABLE[-1], {}
+    step = 8 if request.node.callspec.params["collected"] == "own" else 1
     own = [(c, w) for c, w in collected if c.name not in MEANINGS
            and not c.name.startswith("test_")]  # the standard's have the same operators
-    some = own if len(own) > 200 else own[::8]
+    some = own[::step]
     for k in range(0, len(some), BATCH):
         wrong.update(_compiled(some[k:k + BATCH], target, tmp_path / str(k)))
     assert not {name: texts for name, texts in wrong.items() if texts}

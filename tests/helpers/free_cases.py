@@ -47,9 +47,10 @@ def told(program, outputs):
     return found
 
 
-def free_cases(own=1, standard=0):
+def free_cases(own=1, standard=0, piece=slice(None)):
     """Every ``own``-th of the tables' rows and every ``standard``-th of the standard's cases (0:
-    none), small inputs of these as parameters, too, of which extents can be free."""
+    none), small inputs of these as parameters, too, of which extents can be free; a ``piece`` of
+    all these."""
     found = []
     for row in list(node_cases())[::own]:
         found.append((row.name, row.op, *row.model()))
@@ -65,7 +66,7 @@ def free_cases(own=1, standard=0):
                 del fixed.graph.input[:]
                 fixed.graph.input.extend(rest)
                 found.append((f"{c.name}_fixed", op, fixed, {i.name: given[i.name] for i in rest}))
-    made = (free_case(*f) for f in found if all(np.size(a) for a in f[-1].values()))
+    made = (free_case(*f) for f in found[piece] if all(np.size(a) for a in f[-1].values()))
     return [c for c in made if c is not None]
 
 
