@@ -19,7 +19,14 @@ from aotc.passes.winograd import stages_of_forms
 from aotc.sched.accelerator.kernels import add_in_place, fitted_tile
 from aotc.sched.choose.block_threads import choose_threads
 from aotc.sched.choose.connect import connect
-from aotc.sched.choose.gensor import Budget, Construction, TileSpace, construct, grow_tile
+from aotc.sched.choose.gensor import (
+    Budget,
+    Construction,
+    TileSpace,
+    construct,
+    grow_tile,
+    ladder,
+)
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.runs import NamedRun, Run, best_run, with_run
 from aotc.sched.choose.slices import streamed_fold
@@ -240,6 +247,7 @@ class Judge:
         walked = self.target.tuning.walk_states if several else 0
         if several:
             fixed |= lanes_across(self.program, self.target, group, stages[model.anchor], layouts)
+            fixed = self._whole_lanes(group.choice(stages[model.anchor].name).lanes, model) | fixed
 
         def constructed(fixed: Fixed) -> Construction:
             return construct(model, machine, Budget(walked), depth=machine.depth,
@@ -276,6 +284,14 @@ class Judge:
             if result.legal and self._accepted(group, layouts, result):
                 return replace(result, states=found.states)
         return Verdict(False, why="check_schedule refuses it")
+
+    def _whole_lanes(self, lanes: str, model: GroupModel) -> dict[str, Widths]:
+        """{axis: extents of it in a tile}: where threads share work items, all lanes of some lie
+        along the lanes, if there are as many."""
+        if not self.target.machine.threads or lanes not in model.axes:
+            return {}
+        extent, least = model.extents[model.axes.index(lanes)], self.target.lanes
+        return {lanes: tuple(n for n in ladder(extent, least) if n >= min(extent, least))}
 
     def _bounded(self, group: Group, model: GroupModel, verdict: Verdict, grains: Mapping[str, int],
                  whole: Collection[str], aligned: Sequence[Aligned],
