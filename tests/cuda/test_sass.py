@@ -44,8 +44,8 @@ INSTRUCTIONS = {
     **{(f"contraction_{t}_{tile}__mma", "f32"): limit for t in ("f16", "bf16")
        for tile, limit in (("16x128", 21.6), ("32x32", 19.2), ("32x64", 14.2), ("64x64", 8.3),
                            ("64x128", 10.5), ("128x128", 6.9))}}
-# Bytes that a thread of two blocks' registers spills: f32 on its way to rows of halves has 16 of
-# 128 registers, and a multiprocessor runs two such blocks faster than one that spills nothing.
+# Bytes that a thread spills at 128 registers, so that two blocks fit: f32 on its way to rows of
+# halves takes 16 of them.  Whether one block that spills nothing is faster was not measured.
 SPILLED = {(f"contraction_{t}_128x128__mma", "f32"): 20 for t in ("f16", "bf16")}
 # Of a map's loads and stores outside shared memory, the share that is of 16 bytes.
 WIDE = {"f32": 1.0, "f16": 1.0, "bf16": 1.0}

@@ -286,8 +286,8 @@ class Judge:
         return Verdict(False, why="check_schedule refuses it")
 
     def _whole_lanes(self, lanes: str, model: GroupModel) -> dict[str, Widths]:
-        """{axis: extents of it in a tile}: where threads share work items, all lanes of some lie
-        along the lanes, if there are as many."""
+        """{axis: its extents in a tile}: where threads share work items, an output along the lanes
+        for each of the target's lanes, or all where there are fewer."""
         if not self.target.machine.threads or lanes not in model.axes:
             return {}
         extent, least = model.extents[model.axes.index(lanes)], self.target.lanes
