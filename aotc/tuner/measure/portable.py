@@ -115,17 +115,24 @@ def _kernel_files(plan: Plan, kernel: Kernel, used: Sequence[Place],
                   target: Target) -> tuple[dict[str, str], str]:
     """({file: text}, prefix of the names in them) of one kernel."""
     places = tuple(replace(p, storage="arena", slot=i, offset=0) for i, p in enumerate(used))
-    alone = replace(plan, name=PIECE, places=places, weights=(), slots=(), kernels=(
-        replace(kernel, lowered=replace(kernel.lowered, name="run", about=About()),
-                body=without_names(kernel.body)),))
-    alone, = share_functions((alone,))  # its functions are called after it
-    numbers = {f"t_{p.name}": f"t_{i}" for i, p in enumerate(used)}
-    numbers |= {f"s_{s.name}": f"s_{i}" for i, s in enumerate(kernel.scratch)}
+    alone, numbers = piece_of(plan, kernel, places)
     texts = {f: re.sub(r"\b[ts]_\w+\b", lambda m: numbers.get(m[0], m[0]), text)
              for f, text in render_kernels(alone, target).items()}
     texts = {f: re.sub(rf"\b{PIECE}_(frame|checked|expected)\b", r"zz\1", text).replace(
         f"{PIECE}_internal.h", _HEADER) for f, text in texts.items()}
     return _named(texts)
+
+
+def piece_of(plan: Plan, kernel: Kernel,
+             places: tuple[Place, ...]) -> tuple[Plan, dict[str, str]]:
+    """(a Plan of a kernel alone, {name of a tensor or of scratch in its text: a number's}).
+    places: where what it touches lies there, in order."""
+    alone = replace(plan, name=PIECE, places=places, weights=(), slots=(), kernels=(
+        replace(kernel, lowered=replace(kernel.lowered, name="run", about=About()),
+                body=without_names(kernel.body)),))
+    numbers = {f"t_{p.name}": f"t_{i}" for i, p in enumerate(places)}
+    numbers |= {f"s_{s.name}": f"s_{i}" for i, s in enumerate(kernel.scratch)}
+    return share_functions((alone,))[0], numbers  # its functions are called after it
 
 
 def without_names(body: Body) -> Body:
@@ -181,5 +188,4 @@ def _call(name: str, kernel: str, rules: Sequence[int], own: str, fields: Sequen
     return "\n".join(lines)
 
 
-__all__ = ["HEAD", "PIECE", "SLOTS", "hash_texts", "portable_files", "rename_files",
-           "without_names"]
+__all__ = ["HEAD", "PIECE", "SLOTS", "hash_texts", "piece_of", "portable_files", "rename_files"]

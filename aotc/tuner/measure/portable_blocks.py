@@ -14,12 +14,11 @@ from aotc.emit.text.c_names import prefix
 from aotc.emit.text.cexpr import sym_field
 from aotc.emit.text.functions import shared_functions
 from aotc.emit.text.places import address
-from aotc.ir.kernel.plan_kernels import About, Kernel
+from aotc.ir.kernel.plan_kernels import Kernel
 from aotc.ir.plan import Place, Plan
 from aotc.ir.plan_regions import Rounds
-from aotc.sched.shared_functions import share_functions
 from aotc.target.base import Target
-from aotc.tuner.measure.portable import PIECE, SLOTS, hash_texts, rename_files, without_names
+from aotc.tuner.measure.portable import PIECE, SLOTS, hash_texts, piece_of, rename_files
 
 _HEADER = "zzframe.h"
 _FRAME = """#ifndef ZZFRAME_H
@@ -75,12 +74,7 @@ def _kernel_files(plan: Plan, kernel: Kernel, used: Sequence[Place],
     """({file: text}, prefix of the names in them) of one kernel."""
     places = tuple(replace(p, storage="arena", offset=0, slot=n) for p, n in zip(
         used, _slots(used)))
-    alone = replace(plan, name=PIECE, places=places, weights=(), slots=(), kernels=(
-        replace(kernel, lowered=replace(kernel.lowered, name="run", about=About()),
-                body=without_names(kernel.body)),))
-    alone, = share_functions((alone,))  # its functions are called after it
-    numbers = {f"t_{p.name}": f"t_{i}" for i, p in enumerate(used)}
-    numbers |= {f"s_{s.name}": f"s_{i}" for i, s in enumerate(kernel.scratch)}
+    alone, numbers = piece_of(plan, kernel, places)
     texts = {f: re.sub(r"\b[ts]_\w+\b", lambda m: numbers.get(m[0], m[0]), text)
              for f, text in render_kernels(alone, target, rules=plan.rules).items()}
     texts = {f: re.sub(rf"\b{PIECE}_frame\b", "zzframe", text).replace(
