@@ -45,7 +45,11 @@ typedef enum aotc_status {
     AOTC_CUDA_ERROR = 18,
     AOTC_SHAPE_MISMATCH = 19,
     AOTC_ILLEGAL_ACCESS = 20,
-    AOTC_TENSOR_MISALIGNED = 21
+    AOTC_TENSOR_MISALIGNED = 21,
+    AOTC_CONTEXT_BUSY = 22,
+    AOTC_WRONG_DEVICE = 23,
+    AOTC_CAPTURE_REFUSED = 24,
+    AOTC_GRAPH_MISMATCH = 25
 } aotc_status;
 
 typedef enum aotc_dtype {
@@ -177,6 +181,10 @@ static inline const char *aotc_strerror(aotc_status status)
     case AOTC_SHAPE_MISMATCH: return "the data gives another shape than the model declares";
     case AOTC_ILLEGAL_ACCESS: return "the accelerator refuses an access";
     case AOTC_TENSOR_MISALIGNED: return "a tensor is not aligned for the kernels that read it";
+    case AOTC_CONTEXT_BUSY: return "the context serves another call that has not ended";
+    case AOTC_WRONG_DEVICE: return "something belongs to another device";
+    case AOTC_CAPTURE_REFUSED: return "the call cannot be captured in a CUDA graph";
+    case AOTC_GRAPH_MISMATCH: return "the CUDA graph was captured for another call";
     case AOTC_CUDA_ERROR: return "CUDA reports an error";
     }
     return "unknown status";

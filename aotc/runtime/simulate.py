@@ -13,7 +13,8 @@ from aotc.installed import runtime_c
 from aotc.target.gpus import block_bytes
 
 SOURCES = ("aotc_cusim.cpp", "aotc_cusim_events.cpp", "aotc_cusim_fiber.cpp",
-           "aotc_cusim_memory.cpp", "aotc_cusim_mma.cpp", "aotc_cusim_shared.cpp")
+           "aotc_cusim_memory.cpp", "aotc_cusim_mma.cpp", "aotc_cusim_shared.cpp",
+           "aotc_cusim_streams.cpp")
 # -O2 makes it a third faster, but what takes long is compiling
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-ffp-contract=fast")
 

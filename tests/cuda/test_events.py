@@ -36,7 +36,7 @@ def test_costs_follow_the_extents_of_every_call(bundle, tmp_path):
                          name="layers")
     text = "".join(f.read_text() for f in (tmp_path / "p").glob("layers*.cu"))
     assert "layers_run" in text
-    assert "Event" not in text and "_profile" not in text
+    assert "ElapsedTime" not in text and "_profile" not in text
     counting, model = bundle.load(simulate=True), plain.load(simulate=True)
     found = {}
     for n in (33, 7):

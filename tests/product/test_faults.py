@@ -157,7 +157,11 @@ FAULTS = {
         _both(c.open(), "OK") and c.init(variant=1)),
     "SHAPE_MISMATCH": None,  # nothing is declared of data here: tests/exec/test_declared.py
     "CUDA_ERROR": None,  # of bundles for GPUs: tests/cuda
-    "TENSOR_MISALIGNED": None,  # likewise
+    "TENSOR_MISALIGNED": None,  # likewise, as the four that follow
+    "CONTEXT_BUSY": None,
+    "WRONG_DEVICE": None,
+    "CAPTURE_REFUSED": None,
+    "GRAPH_MISMATCH": None,
     "ILLEGAL_ACCESS": None,  # of bundles for accelerators: tests/dsa
 }
 

@@ -12,6 +12,7 @@ from aotc.ir.program import Entry, State
 from aotc.ir.simplify import simplify
 
 Call = dict[str, Any]
+_PROFILED = "it was compiled with --profile: events around kernels tell what they cost"
 
 
 def calls(plan: Plan, kernels: Sequence[Call], first: int = 0) -> list[Call]:
@@ -79,13 +80,26 @@ def _slice(plan: Plan, part: Entry) -> Call:
             "backward": part.backward, "bytes": bytes_of(own), "name": part.whole}
 
 
-def round_fields(plans: Sequence[Plan]) -> Mapping[str, Any]:
-    """What the frame has for regions: names of the counters of rounds, numbers of pointers."""
+def round_fields(plans: Sequence[Plan], profile: bool = False) -> Mapping[str, Any]:
+    """What the frame has for regions: names of the counters of rounds, numbers of pointers; and
+    why a call is in no CUDA graph ("uncaptured"; "" if it may be)."""
     regions = [r for p in plans for r in p.regions if isinstance(r, Rounds)]
-    asks = any(not isinstance(r, Rounds) or r.count or r.going or r.again
-               for p in plans for r in p.regions)
-    return {"regions": any(p.regions for p in plans), "asks": asks,
+    asks = [r for p in plans for r in p.regions if asks_data(r)]
+    return {"regions": any(p.regions for p in plans), "asks": bool(asks),
+            "uncaptured": _why_asks(asks[0]) if asks else _PROFILED * profile,
             "turns": any(p.turns for p in plans),
             "rounds": sorted({sym_field(r.round.name) for r in regions}),
             **{kind: max((p.index + 1 for plan in plans for p in plan.places
                           if p.storage == kind), default=0) for kind in ("round_in", "round_out")}}
+
+
+def asks_data(region: PlanRegion) -> bool:
+    """True if a region's host waits for data to say what runs."""
+    return not isinstance(region, Rounds) or any(getattr(region, b) for b in Rounds.BUFFERS)
+
+
+def _why_asks(region: PlanRegion) -> str:
+    """Words for why a call with this region is in no CUDA graph."""
+    what, says = ("loop", "how often it runs") if isinstance(region, Rounds) else (
+        "branch", "which way it goes")
+    return f"{what} {region.name}: data says {says}, which the host waits for"

@@ -30,10 +30,10 @@ _TAKEN = ("add_cost arena arena_bytes base bytes check_rules choose_variant clea
           "bytes_ context_ extents fits model release reserve session size span std want "
           "wrong weights_ wrong_ pool_ arena_").split()
 _API = ("weights context frame arena_size arena_size_of init init_variant run run_buffers detail "
-        "texts fault checked expected rule image image_end info inputs outputs input_shape "
-        "output_shape pool_create pool_destroy strerror weights_open weights_close "
-        "weights_embedded weights_from_memory weights_hash payload_bytes cost profile "
-        "profile_reset refuse dsa").split()
+        "texts fault checked expected rule image image_end info inputs outputs input_shape cost "
+        "output_shape pool_create pool_destroy strerror weights_open weights_close profile refuse "
+        "weights_embedded weights_from_memory weights_hash payload_bytes profile_reset dsa graph "
+        "graph_create graph_launch graph_replay graph_destroy").split()
 # Starts of the names that are repeated per variant.
 _PER_VARIANT = ("lay_out", "compute", "runs_here", "data_rules")
 

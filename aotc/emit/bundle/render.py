@@ -152,7 +152,7 @@ def _context(seen: Plan, parts: Sequence[TargetVariant], info: Mapping[str, Any]
             "needs": device_needs(plans, parts[0].target) if emitter == "simt" else None,
             "slot_count": max(1, *(len(p.slots) for p in plans)),
             "counts_workers": any(map(counts_workers, plans)),
-            "slab_bytes": _slab_bytes(plans), **round_fields(plans),
+            "slab_bytes": _slab_bytes(plans), **round_fields(plans, profile),
             "arena_max": _arena_max(plans, kit, cost_rows if profile and kit.costs_in_arena else 0),
             "magnitudes": checked_sizes(_sizes((*plans, seen), kit.most_elements)),
             "size_limit": f"{kit.most_elements or MOST_BYTES}.0",

@@ -362,6 +362,15 @@ void run_grid(const char *kernel, const void *function, dim3 grid, dim3 shape, s
     current = nullptr;
 }
 
+void start_grid(cudaStream_t stream, const char *kernel, const void *function, dim3 grid,
+                dim3 shape, size_t smem_bytes, const std::function<void()> &body)
+{
+    submit(stream, [=] {
+        run_grid(kernel, function, grid, shape, smem_bytes, body);
+        return cudaPeekAtLastError();
+    });
+}
+
 /* The fibers are left as they are: what lies on their stacks is never looked at again. */
 void fault(cudaError_t code, const char *format, ...)
 {

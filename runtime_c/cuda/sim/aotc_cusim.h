@@ -53,13 +53,17 @@ namespace cusim {
 void run_grid(const char *kernel, const void *function, dim3 grid, dim3 block, size_t smem_bytes,
               const std::function<void()> &body);
 
+/* The same on a stream, or later, where it is captured. */
+void start_grid(cudaStream_t stream, const char *kernel, const void *function, dim3 grid,
+                dim3 block, size_t smem_bytes, const std::function<void()> &body);
+
 template <class... Parameters, class... Arguments>
 void launch(const char *name, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-            size_t smem_bytes, cudaStream_t, Arguments... arguments)
+            size_t smem_bytes, cudaStream_t stream, Arguments... arguments)
 {
     const std::tuple<Parameters...> values(arguments...);
-    run_grid(name, reinterpret_cast<const void *>(kernel), grid, block, smem_bytes,
-             [&values, kernel] { std::apply(kernel, values); });
+    start_grid(stream, name, reinterpret_cast<const void *>(kernel), grid, block, smem_bytes,
+               [values, kernel] { std::apply(kernel, values); });
 }
 
 }

@@ -4,9 +4,13 @@
 #include <ctime>
 #include <set>
 
-/* Nanoseconds at which it was recorded, -1: it was not. */
+/* Its device; nanoseconds at which it was recorded, -1: it was not, and the stream; whether that
+ * one was captured. */
 struct CUevent_st {
+    int device;
     int64_t at;
+    cudaStream_t stream;
+    bool captured;
 };
 
 namespace {
@@ -28,9 +32,9 @@ long long clock64()
     return nanoseconds();
 }
 
-cudaError_t cudaEventCreate(cudaEvent_t *event)
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
-    *event = *events.insert(new CUevent_st{-1}).first;
+    *event = *events.insert(new CUevent_st{cusim::current_device(), -1, nullptr, false}).first;
     return cudaSuccess;
 }
 
@@ -42,17 +46,44 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     return cudaSuccess;
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t)
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
+    if (events.count(event) == 0 || event->device != cusim::current_device()
+        || !cusim::takes_work(stream))
+        return cudaErrorInvalidResourceHandle;
+    event->stream = stream;
+    event->captured = cusim::is_captured(stream);
+    event->at = event->captured ? -1 : nanoseconds();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    const cudaError_t forbidden = cusim::outside_captures("cudaEventQuery");
+    if (forbidden != cudaSuccess)
+        return forbidden;
     if (events.count(event) == 0)
         return cudaErrorInvalidResourceHandle;
-    event->at = nanoseconds();
-    return cudaSuccess;
+    if (event->captured)
+        return cudaErrorCapturedEvent;
+    return event->at >= 0 && cusim::is_held(event->stream) ? cudaErrorNotReady
+                                                           : cudaPeekAtLastError();
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    return events.count(event) == 0 ? cudaErrorInvalidResourceHandle : cudaPeekAtLastError();
+    const cudaError_t forbidden = cusim::outside_captures("cudaEventSynchronize");
+    if (forbidden != cudaSuccess)
+        return forbidden;
+    if (events.count(event) == 0)
+        return cudaErrorInvalidResourceHandle;
+    return event->captured ? cudaErrorCapturedEvent : cudaPeekAtLastError();
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    return events.count(event) == 0 || !cusim::takes_work(stream) ? cudaErrorInvalidResourceHandle
+                                                                  : cudaSuccess;
 }
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)

@@ -100,6 +100,9 @@ bool allocation_near(const void *p, uintptr_t *begin, uintptr_t *end)
 
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
+    const cudaError_t forbidden = cusim::outside_captures("cudaMalloc");
+    if (forbidden != cudaSuccess)
+        return forbidden;
     const size_t size = page(), payload = (bytes + size - 1) / size * size;
     void *map = bytes > device.memory || device.taken > device.memory - bytes ? MAP_FAILED : mmap(
         nullptr, payload + 2 * size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -129,6 +132,9 @@ cudaError_t cudaFree(void *p)
 {
     if (p == nullptr)
         return cudaSuccess;
+    const cudaError_t forbidden = cusim::outside_captures("cudaFree");
+    if (forbidden != cudaSuccess)
+        return forbidden;
     const auto it = allocations.find(reinterpret_cast<uintptr_t>(p));
     if (it == allocations.end())
         return cudaErrorInvalidValue;
@@ -138,7 +144,9 @@ cudaError_t cudaFree(void *p)
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
+namespace {
+
+cudaError_t copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
     const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
     const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
@@ -150,7 +158,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
     return cudaSuccess;
 }
 
-cudaError_t cudaMemset(void *to, int value, size_t bytes)
+cudaError_t fill(void *to, int value, size_t bytes)
 {
     if (!inside(to, bytes, "cudaMemset"))
         return cudaErrorInvalidValue;
@@ -158,10 +166,29 @@ cudaError_t cudaMemset(void *to, int value, size_t bytes)
     return cudaSuccess;
 }
 
-cudaError_t cudaGetDeviceCount(int *count)
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
-    *count = 1;
-    return cudaSuccess;
+    const cudaError_t forbidden = cusim::outside_captures("cudaMemcpy");
+    return forbidden != cudaSuccess ? forbidden : copy(to, from, bytes, kind);
+}
+
+cudaError_t cudaMemset(void *to, int value, size_t bytes)
+{
+    const cudaError_t forbidden = cusim::outside_captures("cudaMemset");
+    return forbidden != cudaSuccess ? forbidden : fill(to, value, bytes);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    return cusim::submit(stream, [=] { return copy(to, from, bytes, kind); });
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    return cusim::submit(stream, [=] { return fill(to, value, bytes); });
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int)
@@ -226,6 +253,17 @@ const char *cudaGetErrorString(cudaError_t error)
     case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
     case cudaErrorMisalignedAddress: return "misaligned address";
     case cudaErrorLaunchFailure: return "unspecified launch failure";
+    case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorNotReady: return "device not ready";
+    case cudaErrorStreamCaptureUnsupported:
+        return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+        return "operation failed due to a previous error during capture";
+    case cudaErrorStreamCaptureUnjoined: return "capture: work that is not joined";
+    case cudaErrorStreamCaptureImplicit:
+        return "operation would make the legacy stream depend on a capturing blocking stream";
+    case cudaErrorCapturedEvent:
+        return "operation not permitted on an event last recorded in a capturing stream";
     }
     return "unknown error";
 }
