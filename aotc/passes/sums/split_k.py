@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.ir.category import Factors, dot_dtypes, factor_pairs
+from aotc.ir.category import Factors, dot_dtypes, factor_pairs, is_grouped
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const, Expr, Load, axes_of, loads, substitute
 from aotc.ir.program import Buffer, Compute, Program, Step, free_name, make_const, update
@@ -51,8 +51,8 @@ def match_sum(program: Program, c: Compute) -> LongSum | None:
     terms, axis = max(sums, key=lambda x: x[0])
     if terms < 2 or not all(_can_cut(program, n, axis) for n in loads(c.body)):
         return None
-    narrow = dot_dtypes(c.body) is not None
-    pairs = () if narrow else factor_pairs(c.axes, c.raxes, c.fold, c.body)
+    grouped = is_grouped(dot_dtypes(c.body))
+    pairs = () if grouped else factor_pairs(c.axes, c.raxes, c.fold, c.body)
     const = [all(n.buffer in program.consts for n in loads(f.b)) for f in pairs]
     return LongSum(pairs[max(range(len(pairs)), key=const.__getitem__)] if pairs else None, axis,
                    terms)

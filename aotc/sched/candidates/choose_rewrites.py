@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program, Rewrite
-from aotc.ir.schedule import PRECISION
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.candidates.image_inputs import choose_phases, choose_sampled, choose_unfolds
 from aotc.sched.candidates.layout_rules import settle_layouts, split_settled
@@ -29,8 +28,6 @@ def choose_rewrites(program: Program, target: Target, winograd: str | int, unfol
     rewrites = choose_winograd(near, winograd, precision, levels)
     if unfold:
         rewrites += choose_unfolds(near, {r[1] for r in rewrites})
-    if precision == PRECISION[0] and not levels:
-        rewrites += choose_split_k(program, target, {r[1] for r in rewrites})
     given = dict(layouts)
     if free:
         rewrites += choose_phases(near)
@@ -40,8 +37,11 @@ def choose_rewrites(program: Program, target: Target, winograd: str | int, unfol
         more, settled = split_settled({b: x for b, x in found.items() if b not in given})
         copies = tuple(r for r in copied if r[1] not in given)
         rewrites, given = rewrites + more + copies, settled | given
+    formed = {r[1] for r in rewrites}
     program = apply_rewrites(program, rewrites)
     rewrites += choose_precision(program, target, precision, levels)
+    # what products cost in parts depends on what their operands are rounded to
+    rewrites += choose_split_k(apply_rewrites(program, rewrites), target, formed)
     return rewrites, given
 
 

@@ -4,18 +4,23 @@ Where work items are single register tiles, of a block of threads each, a produc
 columns has fewer of them than there are workers, and each sums for long while most workers wait.
 In parts (``passes.sums.split_k``) there are as many more, and one kernel more, which adds up.  So
 with other folds that make few numbers of many.
+
+Products are cut as they are multiplied, once their operands are rounded: parts of halves are f32,
+those of bytes exact integers, and what comes behind the whole sum comes behind the parts' sum.
 """
 
 from collections.abc import Collection, Iterator
+from math import gcd
 
-from aotc.ir.category import dot_dtypes, factor_pairs
+from aotc.ir.category import dot_dtypes, is_grouped
+from aotc.ir.dtypes import DTYPES
 from aotc.ir.program import Compute, Program, Rewrite, static_shape
 from aotc.passes.sums.split_k import RULE, LongSum, match_sum
 from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.sched.model.size import estimate_volume
 from aotc.target.base import Target
 
-FETCHED = 4  # steps of a product's sum that are fetched at a time
+FETCHED = 16  # bytes of a product's operands, neighbours along the sum, that are fetched at a time
 
 
 def choose_split_k(program: Program, target: Target,
@@ -47,18 +52,14 @@ def _makes_parts(target: Target) -> bool:
 def _long_sum(program: Program, target: Target, c: Compute) -> LongSum | None:
     """The fold of a compute, where it is one that may be cut."""
     static = static_shape(program.shape(c.out)) is not None
-    return match_sum(program, c) if static and not _shares_sums(target, c) else None
+    return match_sum(program, c) if static and not _has_groups(target, c) else None
 
 
-def _shares_sums(target: Target, c: Compute) -> bool:
-    """True for a product of narrow numbers that a target has a row for, whose threads share its sum
-    and read weights as they are packed: in parts they would be packed otherwise."""
+def _has_groups(target: Target, c: Compute) -> bool:
+    """True for a product by grouped weights that a target has a row for, which reads them as they
+    are packed: in parts they would be packed otherwise."""
     kinds = dot_dtypes(c.body)
-    if kinds is None:
-        return False
-    return any(u.takes(kinds) and u.serves(estimate_volume(a.extent for a in f.m))
-               for u in target.rows("dot") for f in factor_pairs(
-                   c.axes, c.raxes, c.fold, c.body))
+    return is_grouped(kinds) and any(u.takes(kinds) for u in target.rows("dot"))
 
 
 def _best(near: Neighbourhoods, name: str, m: LongSum) -> Rewrite | None:
@@ -80,8 +81,10 @@ def _best(near: Neighbourhoods, name: str, m: LongSum) -> Rewrite | None:
 
 
 def _doubled(m: LongSum) -> Iterator[int]:
-    """Numbers of parts that a sum can be made in, each at least twice the one before."""
-    step, last = FETCHED if m.factors is not None else 1, 1
+    """Numbers of parts that a sum can be made in, each at least twice the one before.  Those of a
+    product begin at as many whole fetches as its rows do."""
+    step = 1 if m.factors is None else gcd(FETCHED // DTYPES[m.factors.b.dtype].size, m.terms)
+    last = 1
     for n in range(2, m.terms // max(step, 2) + 1):
         if n >= 2 * last and m.terms % (step * n) == 0:
             yield n
