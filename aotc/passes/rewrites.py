@@ -25,7 +25,7 @@ from aotc.passes.precision import (
 )
 from aotc.passes.precision.rounding_table import ROUNDING
 from aotc.passes.regions import with_bodies
-from aotc.passes.sums import split_k
+from aotc.passes.sums import join_columns, split_k
 
 # rule -> (faults of (program, compute, parameters), Program with it applied)
 Parameters = Mapping[str, Any]
@@ -41,7 +41,8 @@ RULES: dict[str, tuple[Callable[[Program, str, Parameters], list[str]],
     group_weights.RULE: (group_weights.faults_of, group_weights.rewrite),
     integer_rows.RULE: (integer_rows.faults_of, integer_rows.rewrite),
     store_halves.RULE: (store_halves.faults_of, store_halves.rewrite),
-    split_k.RULE: (split_k.faults_of, split_k.rewrite)}
+    split_k.RULE: (split_k.faults_of, split_k.rewrite),
+    join_columns.RULE: (join_columns.faults_of, join_columns.rewrite_products)}
 
 
 def apply_rewrites(program: Program, rewrites: Sequence[Any]) -> Program:

@@ -269,9 +269,9 @@ class Tuning:
                              "are stored as f32 and multiplied so", "flops of a product",
                              "AMD EPYC of 2022: vdpbf16ps 2.0; without the instruction 0.9 to 1.0",
                              0.01)
-    parts_gain: float = _of(0.85, "a fold in parts that is no product must take less than this of "
-                            "the whole one, which may share a kernel with others",
-                            "share of its time", "assumed: a part of the launch that it saves so")
+    parts_gain: float = _of(0.85, "a fold in parts must take less than this of the whole one, "
+                            "which starts no second kernel and may share one with others",
+                            "share of its time", "assumed: what predictions tell apart")
     tile_rate: float = _of(0.8, "what a work item that is one register tile of a product reaches "
                            "alone on its worker, by as many threads as one has usually, but for "
                            "its loads", "of its flops", "NVIDIA H100, 32x32 tiles: 0.37 to 0.44 "

@@ -9,6 +9,7 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Program, Rewrite
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.candidates.image_inputs import choose_phases, choose_sampled, choose_unfolds
+from aotc.sched.candidates.joined_products import choose_joined
 from aotc.sched.candidates.layout_rules import settle_layouts, split_settled
 from aotc.sched.candidates.long_sums import choose_split_k
 from aotc.sched.candidates.winograd_choice import choose_winograd
@@ -24,8 +25,10 @@ def choose_rewrites(program: Program, target: Target, winograd: str | int, unfol
                         tuple[Rewrite, ...], dict[str, Layout]]:
     """(rewrites, layouts) of a Program, the latter with those given.  free: what is stored may be
     chosen, as groups are; the others as of ``decide``."""
+    joined = () if levels else choose_joined(program, target)
+    program = apply_rewrites(program, joined)
     near = Neighbourhoods(program, target)
-    rewrites = choose_winograd(near, winograd, precision, levels)
+    rewrites = joined + choose_winograd(near, winograd, precision, levels)
     if unfold:
         rewrites += choose_unfolds(near, {r[1] for r in rewrites})
     given = dict(layouts)

@@ -68,8 +68,7 @@ def _best(near: Neighbourhoods, name: str, m: LongSum) -> Rewrite | None:
     if m.factors is not None and estimate_volume(a.extent for a in m.factors.m) == 1:
         return None  # of a single row threads share the sum already
     tuning = near.target.tuning
-    gain = tuning.parts_gain if m.factors is None else 1 / (1 + tuning.slack)
-    best, least = None, near.asked(name).seconds * gain
+    best, least = None, near.asked(name).seconds * tuning.parts_gain
     for parts in _doubled(m):
         one: Rewrite = (RULE, name, {"parts": parts})
         seconds = near.asked(name, (one,)).seconds

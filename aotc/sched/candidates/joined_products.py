@@ -1,0 +1,47 @@
+"""Rewrites ``join_columns``: products of the same rows that are one where that is predicted to take
+less time.
+
+Where work items are single register tiles, of a block of threads each, a product of few rows and
+columns has too few of them to keep all workers busy, and every kernel has to be started: one
+product with the columns of all (``passes.sums.join_columns``) is better at both.
+"""
+
+from aotc.ir.program import Program, Rewrite
+from aotc.passes.rewrites import apply_rewrites
+from aotc.passes.sums.join_columns import RULE, join_alike, match_columns
+from aotc.sched.judge.neighbourhood import Neighbourhoods
+from aotc.target.base import Target
+
+
+def choose_joined(program: Program, target: Target) -> tuple[Rewrite, ...]:
+    """The rewrites ``join_columns`` of a Program, in program order; none where work items are not
+    single tiles, shared by threads."""
+    machine = target.machine
+    if not machine.threads or machine.item_tiles != 1:
+        return ()
+    near = Neighbourhoods(program, target, machine.workers)
+    alike = [names for names in join_alike(program) if _is_whole(near, names)]
+    rewrites = [(RULE, first, {"with": list(others)}) for first, *others in alike]
+    if not rewrites:
+        return ()
+    joined = apply_rewrites(program, rewrites)
+    after = Neighbourhoods(joined, target, machine.workers)
+    return tuple(r for r, names in zip(rewrites, alike) if _pays(near, after, names))
+
+
+def _is_whole(near: Neighbourhoods, names: tuple[str, ...]) -> bool:
+    """True if all that is computed in the kernels of some products joins with them."""
+    found = match_columns(near.program, names)
+    return found is not None and all(
+        set(near.groups[chain[0].out].computes) == {c.out for c in chain}
+        for chain in found.chains)
+
+
+def _pays(near: Neighbourhoods, after: Neighbourhoods, names: tuple[str, ...]) -> bool:
+    """True if the product that some are now takes clearly less time than they did."""
+    slack = near.target.tuning.slack
+    apart = sum(near.asked(n).seconds for n in names)
+    return after.asked(f"{names[0]}_joined").seconds * (1 + slack) < apart
+
+
+__all__ = ["choose_joined"]

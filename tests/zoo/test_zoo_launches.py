@@ -1,0 +1,23 @@
+"""How many kernels a call of zoo models starts on GPUs, and how many distinct ones there are: equal
+layers share theirs.  Counts, never times."""
+
+import pytest
+
+from aotc.emit.text.functions import shared_functions
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
+
+# model -> (launches of a call on sm_90 and on sm_80, distinct kernels), at most
+MOST = {"bert_tiny": (31, 31, 13), "bert_base": (111, 111, 13), "vit_base_16": (111, 111, 13),
+        "gpt2": (110, 110, 12), "resnet50": (72, 75, 36), "nerf_mlp": (16, 16, 11)}
+QUICK, TARGETS = "bert_tiny", ("cuda:sm_90", "cuda:sm_80")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n == QUICK else pytest.mark.zoo)
+                                  for n in MOST])
+def test_launches_and_distinct_kernels(name, target, zoo_model):
+    plan = run_pipeline(Options(zoo_model(name), target=target, stop_after="plan")).plan
+    *launches, distinct = MOST[name]
+    assert len(plan.kernels) <= launches[TARGETS.index(target)]
+    assert len(shared_functions([plan])) <= distinct
