@@ -41,10 +41,10 @@ class CompiledBundle:
         return manifest
 
     def load(self, threads: int = 1, variant: str | None = None,
-             simulate: bool | str = False) -> "OpenModel":
+             simulate: bool | str = False, device: Any = None) -> "OpenModel":
         """Build with the C compiler (nvcc) if needed and open it: an
         ``aotc.runtime.model.Model``.  ToolchainError if there is no compiler or it fails."""
-        return load(self.path, threads, variant, simulate)
+        return load(self.path, threads, variant, simulate, device)
 
 
 def compile(model: Any, out: str | Path, target: str = "native", **options: Any) -> CompiledBundle:
@@ -131,15 +131,17 @@ def print_notes(work: "Work", stream: TextIO | None = None) -> None:
 
 
 def load(path: str | Path, threads: int = 1, variant: str | None = None,
-         simulate: bool | str = False) -> "OpenModel":
+         simulate: bool | str = False, device: Any = None) -> "OpenModel":
     """Open a bundle built earlier; its library is built first if it is missing or out of date.
 
     path: the bundle's folder.  threads: workers of its pool, at least 1.  variant: name of the
     target whose kernels shall run, where a bundle has several; None = the widest possible.
     simulate: run a CUDA bundle on the CPU instead of a GPU, to check it; True, or the order in
-    which threads take turns: "forward", "reverse", "random:SEED".
+    which threads take turns: "forward", "reverse", "random:SEED".  device: the GPU that a CUDA
+    bundle runs on: its number, "cuda:1", or torch's or CuPy's object; None = the first one.
     Raises AotcError if the folder is no bundle or there is no GPU for it, ToolchainError if the
     compiler fails.
     """
     from aotc.runtime.loading import load as open_model
-    return open_model(path, threads=threads, variant=variant, simulate=simulate)
+    return open_model(path, threads=threads, variant=variant, simulate=simulate,
+                      device=device)

@@ -9,6 +9,7 @@ import numpy as np
 
 from aotc.ir.bundle import Manifest
 from aotc.ir.dtypes import Array
+from aotc.runtime.device_arrays import DeviceView
 
 Parts = Sequence[Sequence[Any]]
 
@@ -68,8 +69,11 @@ def array_of(given: Any, dtype: "np.dtype[Any]", keys: Sequence[str | int] | Non
     matrix has a column for each: of a dict, or a list of them, what has another key is left out,
     and what has none is 0."""
     rows = [given] if isinstance(given, Mapping) else given
+    if isinstance(given, DeviceView):
+        return given  # type: ignore[return-value]  # with what is asked of an array before a call
     if keys is None or not isinstance(rows, (list, tuple)) or not all(
             isinstance(r, Mapping) for r in rows):
-        return np.asarray(given)
+        only_dlpack = hasattr(given, "__dlpack__") and not hasattr(given, "__array__")
+        return np.from_dlpack(given) if only_dlpack else np.asarray(given)
     values = [[row.get(k, 0) for k in keys] for row in rows]
     return np.array(values, dtype).reshape(len(rows), len(keys))

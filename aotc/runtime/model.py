@@ -187,10 +187,13 @@ class Model:
         contiguous."""
         arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
         for info, array in zip(self.inputs, arrays):
-            if array is not None and not (array.flags.c_contiguous and array.flags.aligned):
-                raise ValueError(f"{self.name}: input {info.name} is not contiguous, binding "
-                                 "would copy it; use np.ascontiguousarray first")
+            self._require_bindable(info.name, array)
         return self._prepare(arrays, self._check(arrays, dims))
+
+    def _require_bindable(self, name: str, array: Array | None) -> None:
+        if array is not None and not (array.flags.c_contiguous and array.flags.aligned):
+            raise ValueError(f"{self.name}: input {name} is not contiguous, binding would copy "
+                             "it; use np.ascontiguousarray first")
 
     def profile(self, reset: bool = False) -> list[KernelCost]:
         """What every kernel has cost in the calls since the arena was made or the last reset: a

@@ -32,7 +32,25 @@ class CpuError(RunError):
     """The CPU lacks instructions the bundle was compiled for."""
 
 
-_ERRORS = {"AOTC_BAD_DIMENSION": ShapeError, "AOTC_BAD_SHAPE": ShapeError,
+class WrongDeviceError(RunError, ValueError):
+    """An array, a stream or the current device is another GPU's than the model's."""
+
+
+class ContextBusyError(RunError):
+    """The model serves another call that has not ended, of another stream or thread."""
+
+
+class CaptureError(RunError):
+    """The call is in no CUDA graph: data decides what runs, or it would wait."""
+
+
+class GraphError(RunError, ValueError):
+    """A CUDA graph was captured for other dimensions."""
+
+
+_ERRORS = {"AOTC_WRONG_DEVICE": WrongDeviceError, "AOTC_CONTEXT_BUSY": ContextBusyError,
+           "AOTC_CAPTURE_REFUSED": CaptureError, "AOTC_GRAPH_MISMATCH": GraphError,
+           "AOTC_BAD_DIMENSION": ShapeError, "AOTC_BAD_SHAPE": ShapeError,
            "AOTC_SHAPE_MISMATCH": ShapeError,
            "AOTC_INDEX_OUT_OF_RANGE": IndexFault, "AOTC_CPU_UNSUPPORTED": CpuError}
 _ADVICE = {"AOTC_WEIGHTS_MISSING": "write the bundle again",

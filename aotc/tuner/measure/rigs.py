@@ -18,7 +18,8 @@ from aotc.ir.bundle import Bundle
 from aotc.ir.plan import Plan
 from aotc.ir.schedule import Schedule
 from aotc.runtime.compile_bundle import build
-from aotc.runtime.cuda_model import CudaBound, devices
+from aotc.runtime.cuda_bound import CudaBound
+from aotc.runtime.cuda_model import devices
 from aotc.runtime.loading import load
 from aotc.runtime.model import Binding, Model
 from aotc.runtime.tools import find_nvcc

@@ -2,8 +2,11 @@
 #include "aotc_cusim_runtime.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
+#include <set>
 #include <string>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,9 +19,11 @@ struct Allocation {
     unsigned char *map;
     size_t map_bytes;
     size_t bytes;
+    int device;
 };
 
 std::map<uintptr_t, Allocation> allocations; /* by address */
+std::set<void *> pinned;
 std::map<const void *, size_t> attributes;   /* bytes of dynamic shared memory by kernel */
 cudaError_t last_code = cudaSuccess, text_code = cudaSuccess;
 std::string last_text;
@@ -123,7 +128,8 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     const size_t alignment = bytes % 64 == 0 ? 256 : 16;
     unsigned char *const at = first + (payload - (bytes + alignment - 1) / alignment * alignment);
     allocations[reinterpret_cast<uintptr_t>(at)] = {static_cast<unsigned char *>(map),
-                                                    payload + 2 * size, bytes};
+                                                    payload + 2 * size, bytes,
+                                                    cusim::current_device()};
     *p = at;
     return cudaSuccess;
 }
@@ -141,6 +147,42 @@ cudaError_t cudaFree(void *p)
     device.taken -= it->second.bytes;
     munmap(it->second.map, it->second.map_bytes);
     allocations.erase(it);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void **p, size_t bytes)
+{
+    const cudaError_t forbidden = cusim::outside_captures("cudaMallocHost");
+    if (forbidden != cudaSuccess)
+        return forbidden;
+    *p = malloc(bytes > 0 ? bytes : 1);
+    if (*p == nullptr)
+        return cudaErrorMemoryAllocation;
+    pinned.insert(*p);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    const cudaError_t forbidden = cusim::outside_captures("cudaFreeHost");
+    if (forbidden != cudaSuccess)
+        return forbidden;
+    if (p != nullptr && pinned.erase(p) == 0)
+        return cudaErrorInvalidValue;
+    free(p);
+    return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *found, const void *p)
+{
+    auto it = allocations.upper_bound(reinterpret_cast<uintptr_t>(p));
+    *found = {cudaMemoryTypeUnregistered, -1, nullptr, nullptr};
+    if (it != allocations.begin()
+        && reinterpret_cast<uintptr_t>(p) - std::prev(it)->first <= std::prev(it)->second.bytes)
+        *found = {cudaMemoryTypeDevice, std::prev(it)->second.device, const_cast<void *>(p),
+                  nullptr};
+    else if (pinned.count(const_cast<void *>(p)) != 0)
+        *found = {cudaMemoryTypeHost, 0, nullptr, const_cast<void *>(p)};
     return cudaSuccess;
 }
 

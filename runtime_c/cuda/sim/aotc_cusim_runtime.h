@@ -43,6 +43,19 @@ enum cudaMemcpyKind {
     cudaMemcpyDeviceToDevice = 3
 };
 
+enum cudaMemoryType {
+    cudaMemoryTypeUnregistered = 0,
+    cudaMemoryTypeHost = 1,
+    cudaMemoryTypeDevice = 2,
+    cudaMemoryTypeManaged = 3
+};
+
+struct cudaPointerAttributes {
+    cudaMemoryType type;
+    int device;
+    void *devicePointer, *hostPointer;
+};
+
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
 enum cudaDeviceAttr {
@@ -75,6 +88,9 @@ extern "C" { /* as in CUDA */
 
 cudaError_t cudaMalloc(void **p, size_t bytes);
 cudaError_t cudaFree(void *p);
+cudaError_t cudaMallocHost(void **p, size_t bytes);
+cudaError_t cudaFreeHost(void *p);
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *p);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemset(void *to, int value, size_t bytes);
 cudaError_t cudaGetDeviceCount(int *count);
