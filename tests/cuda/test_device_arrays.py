@@ -118,6 +118,28 @@ def test_results_are_arrays_for_other_libraries(model):
     assert again.shape == (20, 24)
 
 
+@pytest.mark.parametrize("version", [None, (1, 0)])
+def test_who_has_read_a_result_lets_go_of_its_memory(model, version):
+    """Simulated memory is the host's: numpy reads it, once the capsule says so."""
+    twins, (x, w) = model.twins, of(20)
+    found, before = model.run([ByDlpack(twins, x), w])["z"], len(dlpack._exported)
+
+    def relabelled(**_):
+        capsule = found.__dlpack__(max_version=version)
+        for managed, *_ in dlpack._exported.values():
+            managed.dl_tensor.device.device_type = dlpack.CPU
+        return capsule
+    array = np.from_dlpack(SimpleNamespace(__dlpack__=relabelled,
+                                           __dlpack_device__=lambda: (dlpack.CPU, 0)))
+    found = None
+    gc.collect()
+    assert len(dlpack._exported) == before + 1
+    close(array, x, w)
+    del array
+    gc.collect()
+    assert len(dlpack._exported) == before
+
+
 def found_as_input(twins, found):
     """Its values beside others, as an input of 40 columns."""
     return ByInterface(twins, np.concatenate([found.numpy(), found.numpy()[:, :16]], 1))
