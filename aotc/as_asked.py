@@ -5,12 +5,13 @@ from pathlib import Path
 
 from aotc.errors import AotcError, ScheduleError
 from aotc.frontend.graph import DimRange
-from aotc.ir.dtypes import BF16, TF32, Array
+from aotc.ir.dtypes import BF16, HALVES, TF32, Array
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS, Schedule, When
 from aotc.options import AUTO, ERROR, Options, asked_precision, measures
 from aotc.passes.fold import float_weights, fold_constants, part_constants
+from aotc.passes.precision.half_ends import keep_half_ends
 from aotc.passes.precision.half_weights import MOST_ROWS, keep_halves
 from aotc.passes.regions import apply_in_bodies
 from aotc.samples import measuring_feeds, read_feeds
@@ -97,6 +98,18 @@ def with_half_weights(program: Program, target: Target) -> Program:
     rows = None if reads_halves(target, program.halves) else MOST_ROWS
     return apply_in_bodies(lambda p: keep_halves(p, rows), program) if (
         stores_halves(target, program.halves)) else program
+
+
+def with_half_ends(program: Program, target: Target) -> Program:
+    """The Program whose inputs and outputs of f16 and bf16 are read and stored as such, where
+    threads convert what they load and rows multiply either."""
+    kept = target.machine.threads > 0 and all(stores_halves(target, d) for d in HALVES)
+    return keep_half_ends(program) if kept else program
+
+
+def with_halves(program: Program, target: Target) -> Program:
+    """The Program of a model in f16 or bf16 with what a target reads and stores as such."""
+    return with_half_ends(with_half_weights(program, target), target)
 
 
 def decide_for_target(program: Program, target: Target, o: Options, dims: Sequence[DimRange],

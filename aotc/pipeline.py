@@ -21,7 +21,7 @@ from aotc.as_asked import (
     given_schedule,
     keeps_columns,
     with_float_weights,
-    with_half_weights,
+    with_halves,
 )
 from aotc.collector import collect_seldom, free_dropped, keep_apart
 from aotc.emit.bundle.render import render_plans
@@ -202,7 +202,7 @@ def _inline(work: Work) -> Work:
     columns = keeps_columns(work.options) and reads_groups(work.target)
     program = apply_in_bodies(lambda p: _inlined(p, columns), work.program)
     program = with_float_weights(program, work.options)
-    program = with_half_weights(program, work.target)
+    program = with_halves(program, work.target)
     variants = pick_targets(work.variants, program, asked_precision(work.options))
     return replace(work, program=program, variants=variants,
                    target=variants[0] if variants else work.target)

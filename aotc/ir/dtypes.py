@@ -73,6 +73,11 @@ def dtype_of(array: Array) -> str:
     raise KeyError(str(array.dtype))
 
 
+def array_dtype(dtype: str) -> str:
+    """Name of the dtype of the arrays that hold elements of one: u16 of bf16."""
+    return next(row.name for row in _ROWS if row.numpy == DTYPES[dtype].numpy)
+
+
 def is_float(dtype: str) -> bool:
     return ELEMENTS[dtype].kind == "f"
 

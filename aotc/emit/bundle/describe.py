@@ -9,7 +9,7 @@ from aotc.emit.dsa.device_text import arena_slots, machine_bytes
 from aotc.emit.text.c_names import c_comment, parameter_names
 from aotc.emit.text.cexpr import c_index, sym_field
 from aotc.errors import AotcError
-from aotc.ir.dtypes import DTYPES
+from aotc.ir.dtypes import DTYPES, array_dtype
 from aotc.ir.expr import Const, Expr, Sym, leaves, show
 from aotc.ir.kernel.plan_kernels import Size
 from aotc.ir.plan import Place, Plan, rules_of
@@ -158,8 +158,8 @@ def symbols_and_tensors(plan: Plan, prefix: str, plans: Sequence[Plan] | None = 
     syms = tuple(Symbol(s.name, next(names), sym_field(s.name), s.lo, s.hi) for s in plan.syms)
     defaults = {name: plan.place(own).offset for name, own in plan.defaults}
     ins, outs = (tuple(Tensor(p.name, p.onnx or p.name, next(names), f"{storage}_{i}_dims",
-                              p.dtype, tuple(map(_dim, p.shape)), defaults.get(p.name, -1),
-                              p.stored, p.counts)
+                              array_dtype(p.dtype), tuple(map(_dim, p.shape)),
+                              defaults.get(p.name, -1), p.stored, p.counts)
                        for i, p in enumerate(places[storage])) for storage in places)
     return syms, *_aliased(plan, ins, outs)
 

@@ -26,6 +26,7 @@ from aotc.frontend.graph import Body, Node
 from aotc.frontend.read.read_types import stored_name
 from aotc.ir.dtypes import BF16, CHARS, INDEX, STORED, TEXT, Array
 from aotc.ir.expr import Binary, Const, Expr, Unary, Where, compare, maximum, minimum
+from aotc.ir.numbers.narrow import bf16_bits
 
 if TYPE_CHECKING:
     from aotc.frontend.building.builder import Builder
@@ -121,9 +122,7 @@ def encode_number(stored: str, e: Expr, saturate: bool = True, rounding: str = "
     bits = Unary("bits", e)
     lost = Unary("isnan", e)
     if stored == "bf16":
-        upper = Binary("shr", _nearest(bits, 16), Const(16, "u32"))
-        quiet = Binary("or", Binary("shr", bits, Const(16, "u32")), Const(0x40, "u32"))
-        return cast("u16", Where(lost, quiet, upper))
+        return bf16_bits(e)
     if stored == _SCALE:
         return _scale_code(bits, saturate, rounding)
     return _small_code(SMALL_FLOATS[stored], STORED[stored].bits, e, bits, lost, saturate)

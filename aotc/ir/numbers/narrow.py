@@ -2,6 +2,7 @@
 
 from aotc.ir.dtypes import BF16, HALVES
 from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Sym, Unary, Var, Where
+from aotc.ir.simplify import simplify
 
 SHORT = ("u8", "i8", "u16", "i16")  # what lanes load and store, and convert floats to
 FLOAT_LANES = ("f32", *HALVES)  # what sums of floats in lanes are stored as
@@ -20,6 +21,33 @@ def stored_half(e: Expr) -> Expr | None:
     if isinstance(e, Unary):
         return e.x if e.op == "float" and e.x.dtype == BF16 else None
     return e.x if isinstance(e, Cast) and e.dtype == "f32" and e.x.dtype == "f16" else None
+
+
+def upper_half(e: Expr) -> Expr | None:
+    """The u16 of which an expression is the float whose upper half it is, as a model's bf16 is
+    read; None of others."""
+    shifted = e.x if isinstance(e, Unary) and e.op == "float" else None
+    if not isinstance(shifted, Binary) or shifted.op != "shl" or shifted.b != Const(16, "u32"):
+        return None
+    bits = shifted.a.x if isinstance(shifted.a, Cast) else None
+    return bits if bits is not None and bits.dtype == "u16" else None
+
+
+def bf16_bits(e: Expr) -> Expr:
+    """The bits, a u16, of an f32 as bf16: to the nearest, ties to even; a NaN stays one."""
+    bits = Unary("bits", e)
+    upper = Binary("shr", bits, Const(16, "u32"))
+    near = Binary("add", Binary("add", bits, Const(0x7FFF, "u32")),
+                  Binary("and", upper, Const(1, "u32")))
+    return Cast("u16", Where(Unary("isnan", e), Binary("or", upper, Const(0x40, "u32")),
+                             Binary("shr", near, Const(16, "u32"))))
+
+
+def rounded_to_bits(e: Expr) -> Expr | None:
+    """The f32 of which an expression, simplified, is ``bf16_bits``; None of others."""
+    lost = e.x.cond if isinstance(e, Cast) and isinstance(e.x, Where) else None
+    x = lost.x if isinstance(lost, Unary) and lost.op == "isnan" else None
+    return x if x is not None and x.dtype == "f32" and e == simplify(bf16_bits(x)) else None
 
 
 def round_tf32(e: Expr) -> Expr:
@@ -70,4 +98,4 @@ def is_lane_value(e: Expr) -> bool:
 
 
 __all__ = ["FLOAT_LANES", "SHORT", "is_lane_half", "is_lane_int", "is_lane_value", "is_tf32",
-           "round_tf32", "stored_half", "widen_half"]
+           "bf16_bits", "round_tf32", "rounded_to_bits", "stored_half", "upper_half", "widen_half"]

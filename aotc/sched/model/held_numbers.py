@@ -1,8 +1,8 @@
 """Which values of a Program surely are numbers of a narrower float, whatever they are stored as."""
 
 from aotc.ir.dtypes import BF16, TF32, Array, holds
-from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Unary, Where
-from aotc.ir.numbers.narrow import is_tf32, stored_half
+from aotc.ir.expr import Cast, Const, Expr, Load, Unary, Where
+from aotc.ir.numbers.narrow import is_tf32, stored_half, upper_half
 from aotc.ir.program import Compute, Program
 
 
@@ -13,7 +13,7 @@ def is_held(program: Program, e: Expr, dtype: str) -> bool:
     if isinstance(e, Cast):
         return e.x.dtype == dtype
     if isinstance(e, Unary):
-        return dtype == BF16 and (stored_half(e) is not None or _is_upper_half(e))
+        return dtype == BF16 and (stored_half(e) is not None or upper_half(e) is not None)
     if isinstance(e, Where) and is_tf32(e):
         return dtype == TF32
     if isinstance(e, Where):
@@ -21,13 +21,6 @@ def is_held(program: Program, e: Expr, dtype: str) -> bool:
     if isinstance(e, Const):
         return bool(e.value == 0)
     return isinstance(e, Load) and e.dtype == "f32" and _is_held_buffer(program, e.buffer, dtype)
-
-
-def _is_upper_half(e: Unary) -> bool:
-    """True for the float whose upper half are the bits of a u16, as a model's bf16 is read."""
-    shifted = e.x if e.op == "float" else None
-    return isinstance(shifted, Binary) and shifted.op == "shl" and shifted.b == Const(
-        16, "u32") and isinstance(shifted.a, Cast) and shifted.a.x.dtype == "u16"
 
 
 def _is_held_buffer(program: Program, buffer: str, dtype: str) -> bool:
