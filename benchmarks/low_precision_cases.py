@@ -71,23 +71,25 @@ def case(name: str, folder: Path, target: str, base: str) -> Case:
     return Case(name, path, own, PEERS, feeds, feeds)
 
 
-def grouped(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(u8[columns, groups, GROUP / 2], f32[columns * groups]) of f32[steps, columns]: codes of 4
-    bits around 8 with a scale for GROUP steps, as MatMulNBits stores them."""
+def grouped(weights: np.ndarray, bits: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """(u8[columns, groups, GROUP * bits / 8], f32[columns * groups]) of f32[steps, columns]: codes
+    of 4 or 8 bits around the middle with a scale for GROUP steps, as MatMulNBits stores them."""
     steps, columns = weights.shape
     parts = np.ascontiguousarray(weights.T).reshape(columns, steps // GROUP, GROUP)
-    scales = np.abs(parts).max(-1, keepdims=True) / 7
-    codes = (np.rint(parts / np.maximum(scales, 1e-30)) + 8).astype(np.uint8)
-    return codes[..., ::2] | codes[..., 1::2] << 4, scales.astype(np.float32).ravel()
+    middle = 1 << bits - 1
+    scales = np.abs(parts).max(-1, keepdims=True) / (middle - 1)
+    codes = (np.rint(parts / np.maximum(scales, 1e-30)) + middle).astype(np.uint8)
+    codes = codes if bits == 8 else codes[..., ::2] | codes[..., 1::2] << 4
+    return codes, scales.astype(np.float32).ravel()
 
 
-def _node(x: str, y: str, name: str, steps: int, columns: int) -> onnx.NodeProto:
+def _node(x: str, y: str, name: str, steps: int, columns: int, bits: int = 4) -> onnx.NodeProto:
     return helper.make_node("MatMulNBits", [x, f"{name}_codes", f"{name}_scales"], [y], domain=MS,
-                            K=steps, N=columns, bits=4, block_size=GROUP, accuracy_level=4)
+                            K=steps, N=columns, bits=bits, block_size=GROUP, accuracy_level=4)
 
 
-def _held(name: str, weights: np.ndarray) -> list[TensorProto]:
-    codes, scales = grouped(weights)
+def _held(name: str, weights: np.ndarray, bits: int = 4) -> list[TensorProto]:
+    codes, scales = grouped(weights, bits)
     return [numpy_helper.from_array(codes, f"{name}_codes"),
             numpy_helper.from_array(scales, f"{name}_scales")]
 
@@ -111,7 +113,7 @@ def _rows(rows: int, folder: Path, target: str) -> Case:
                 judge="aotc", weights=sum(len(t.raw_data) for t in held))
 
 
-def in_groups(model: onnx.ModelProto) -> onnx.ModelProto:
+def in_groups(model: onnx.ModelProto, bits: int = 4) -> onnx.ModelProto:
     """The model with MatMulNBits for each MatMul of a constant matrix."""
     tensors, out = {t.name: t for t in model.graph.initializer}, onnx.ModelProto()
     out.CopyFrom(model)
@@ -122,8 +124,8 @@ def in_groups(model: onnx.ModelProto) -> onnx.ModelProto:
         if node.op_type == "MatMul" and node.input[1] in tensors:
             w = numpy_helper.to_array(tensors[node.input[1]])
             name = node.input[1]
-            out.graph.node.append(_node(node.input[0], node.output[0], name, *w.shape))
-            out.graph.initializer.extend(_held(name, w))
+            out.graph.node.append(_node(node.input[0], node.output[0], name, *w.shape, bits))
+            out.graph.initializer.extend(_held(name, w, bits))
             gone.add(name)
         else:
             out.graph.node.append(node)

@@ -275,7 +275,8 @@ class BlockTile(Stmt):
     of both are turned (None: they are not); by_columns: those of b are its columns.  rounded: dtype
     that both are rounded to ("": they are as they lie).  depth: terms of the sum; ``teams``
     share them out in order.  first: the number of the first of them, of ``count``: a team whose
-    share begins behind the last, which are zeros, rests."""
+    share begins behind the last, which are zeros, rests.  groups: b holds the bytes of weights in
+    groups (None: elements)."""
 
     row: str
     template: str
@@ -288,11 +289,31 @@ class BlockTile(Stmt):
     swizzle: tuple[Swizzle | None, Swizzle | None] = (None, None)
     by_columns: bool = False
     rounded: str = ""
+    groups: "StepGroups | None" = None
 
     def lines(self) -> list[str]:
         of = "" if self.count is None else f", {show(self.first)} on of {show(self.count)}"
+        groups = "" if self.groups is None else f", {self.groups}"
         return [f"{self.sums.name} += {self.sums.mr} x {self.depth} at {self.a} times {self.depth}"
-                f" x {self.sums.nr} at {self.b}{of}"]
+                f" x {self.sums.nr} at {self.b}{of}{groups}"]
+
+
+@dataclass(frozen=True)
+class StepGroups:
+    """How a step of B in a block's memory holds weights in groups, whole ones or a part of one:
+    rows of codes, then, not turned, of each group its zero points, if there are any, and the bytes
+    of its scales.  Sums are of codes less zero points; where a group ``ends`` (None: in every step,
+    behind each that it has) they join ``totals``, times the group's scales, and begin again at
+    zero.  span: terms of a group in a step."""
+
+    grouping: Grouping
+    totals: Sums
+    span: int
+    ends: Expr | None = None
+
+    def __str__(self) -> str:
+        when = "" if self.ends is None else f" if {show(self.ends)}"
+        return f"{self.grouping}, times scales to {self.totals.name}{when}"
 
 
 @dataclass(frozen=True)
@@ -414,5 +435,5 @@ def needs_order(body: Iterable[Stmt]) -> bool:
 
 __all__ = ["ACCESS", "Arrived", "BlockArray", "BlockTile", "Commit", "Digits", "Fetch",
            "FewRowSums", "Hold", "JoinSums", "Neighbours", "Owned", "Product", "Recall",
-           "Registers", "Rounded", "Shares", "Sums", "Swizzle", "TeamSums", "TurnSums", "Wide",
-           "access_bytes", "needs_order"]
+           "Registers", "Rounded", "Shares", "StepGroups", "Sums", "Swizzle", "TeamSums",
+           "TurnSums", "Wide", "access_bytes", "needs_order"]

@@ -2,6 +2,7 @@
 array, and what they share is memory in which a barrier stands between a store and other touches."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from aotc.ir.block_statements import (
     Registers,
     Rounded,
     Shares,
+    StepGroups,
     Sums,
     Swizzle,
     TeamSums,
@@ -30,7 +32,7 @@ from aotc.ir.block_statements import (
 )
 from aotc.ir.dtypes import BF16, DTYPES, TF32, Array, from_bf16, to_bf16, to_tf32
 from aotc.ir.expr import Const, Expr
-from aotc.ir.numbers.group_bytes import weights_at
+from aotc.ir.numbers.group_bytes import numbers_at, weights_at
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Barrier, Box, For, Range, Store, walk_body
 from aotc.oracle.tile_runs import TileRuns
@@ -154,6 +156,9 @@ class BlockRuns(TileRuns):
     def block_tile(self, s: BlockTile) -> None:
         sums, kind = self.block_sums[s.sums.name], s.sums.dtype
         a = self._operand(s.a, s.sums.mr, s.depth, s.swizzle[0], kind)
+        if s.groups is not None:
+            self._step_groups(s, s.groups, a)
+            return
         shape = (s.sums.nr, s.depth) if s.by_columns else (s.depth, s.sums.nr)
         b = self._operand(s.b, *shape, s.swizzle[1], kind)
         b = b.T if s.by_columns else b
@@ -163,6 +168,26 @@ class BlockRuns(TileRuns):
             first = team * share
             if s.count is None or int(self.now(s.first)) + first < int(self.now(s.count)):
                 sums[team] += a[:, first:first + share] @ b[first:first + share]
+
+    def _step_groups(self, s: BlockTile, groups: StepGroups, a: Array) -> None:
+        """A step of weights in groups: of codes first, times scales where a group ends."""
+        span = groups.span
+        g = replace(groups.grouping, size=max(groups.grouping.size, span))
+        sums, totals = (self.block_sums[x.name][0] for x in (s.sums, groups.totals))
+        nr, extra = s.sums.nr, g.zeros + g.planes
+        all_codes, own = s.depth * g.bits // 8, span * g.bits // 8  # rows
+        codes, beside = (self._operand(s.b, all_codes + s.depth // span * extra, nr, turned, "u8")
+                         for turned in (s.swizzle[1], None))
+        for n in range(s.depth // span):
+            part = np.zeros((g.rows, nr), np.uint8)
+            part[:own] = codes[n * own:][:own]
+            part[g.codes:] = beside[all_codes + n * extra:][:extra]
+            number, scale = numbers_at(g, np.arange(span)[:, None], _by_row(part))
+            with np.errstate(invalid="ignore", over="ignore"):
+                sums += a[:, n * span:][:, :span] @ number.astype(np.float32)
+            if groups.ends is None or bool(self.now(groups.ends)):
+                totals += sums * scale
+                sums[...] = 0
 
     def _operand(self, box: Box, rows: int, columns: int, swizzle: Swizzle | None,
                  dtype: str) -> Array:
@@ -230,6 +255,11 @@ class BlockRuns(TileRuns):
         if s.sum is not None:  # columns inside of rows
             self.names[s.sum.name] = self.block_sums[s.sums.name][0].T
         self.inside((count,), None, lambda: self.body(s.body))
+
+
+def _by_row(rows: Array) -> Callable[[Array | int], Array]:
+    """The bytes of all columns in a row of a number, or in those of a column of numbers."""
+    return lambda number: rows[number, np.arange(rows.shape[1])]
 
 
 __all__ = ["BlockRuns"]

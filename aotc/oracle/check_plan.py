@@ -329,7 +329,7 @@ class _Kernel:
             if grouping is not None:
                 depth = simplify((total + grouping.size - 1) // grouping.size * grouping.rows)
             self.access(scope, o.buffer, o.offset, f"{what}, {o.buffer}[{o.offset}]")
-            end = o.offset + depth * nr - 1
+            end = o.offset + depth * (nr if grouping is None else o.stride) - 1
             self.access(scope, o.buffer, end, f"{what}, a panel of {o.buffer}")
             return
         at = o.offset + k * o.stride + (c.n.axis if o.mode == "direct" else Const(0))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from aotc.ir.category import Dtypes
 from aotc.ir.dtypes import HALF, TF32
-from aotc.ir.numbers.grouped import LEAST
+from aotc.ir.numbers.grouped import LEAST, WHOLE
 from aotc.target.base import Cross, Machine, Target
 from aotc.target.gpus import GPUS
 from aotc.target.kernel_rows import GroupedWeights, ProductRow, RegisterTile, SharedTile, Staging
@@ -29,6 +29,9 @@ _LIBRARY = ("kept", "scatter", "suppress", "topk")
 # instructions for each of a tensor core, of which these have 12, 9, 5.4, 5, 4.5 and 3.4
 _WARPS = {(16, 16): (128, 4.0), (16, 32): (160, 5.5), (32, 32): (160, 9.0), (32, 64): (200, 10.0),
           (64, 32): (128, 11.0), (64, 64): (255, 14.0)}
+# the same of weights in groups, of which codes take 3 to 5 instructions for two, and each group has
+# sums of its own: 12 and 7.5 instructions
+_GROUPED_WARPS = {(32, 32): (168, 4.5), (64, 32): (255, 7.0)}
 _CROSS = Cross(("nvcc",), (), (), ("nvidia-cuda-toolkit",))
 
 
@@ -114,6 +117,20 @@ def _tensor_core_bytes(mr: int, nr: int, bk: int, warp: tuple[int, int], a: str,
         shared=replace(row.shared, steps=bk, staging=staging, registers=registers))
 
 
+def _tensor_core_grouped(mr: int, nr: int, warp: tuple[int, int], dtype: str) -> ProductRow:
+    """The same of f16 or bf16 by weights in groups, of which the panels of rows of few rows come to
+    the block's memory: codes become numbers of 16 bits in registers, of which each group has sums
+    of its own."""
+    row, (registers, rate) = _tensor_core(mr, nr, WHOLE, warp, dtype), _GROUPED_WARPS[warp]
+    assert row.shared is not None and row.shared.staging is not None
+    staging = replace(row.shared.staging, pitch=(row.steps // 2, nr // 4))
+    return replace(
+        row, name=f"dot_grouped_{dtype}_{row.tile}__mma", category="dot", b=CODES,
+        template="contraction_grouped.cu.j2", rate=rate,
+        grouped=GroupedWeights(expand=0.1, steps=LEAST, panel=_LANES),
+        shared=replace(row.shared, staging=staging, registers=registers))
+
+
 # Small tiles are for products of few rows and columns: a multiprocessor has one or two blocks of
 # those, and teams give it warps enough.  A large BK makes barriers rare and pads short sums; what
 # a row for those loses beside its twin is in its load_cost.
@@ -145,6 +162,11 @@ _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4,
              _tensor_core_bytes(64, 128, 64, (32, 64), a, 168),
              _tensor_core_bytes(128, 128, 64, (64, 32), a, 128),
              _tensor_core_bytes(128, 256, 64, (64, 64), a, 255))),
+         *(row for dtype in ("f16", "bf16") for row in (
+             _tensor_core_grouped(32, 64, (32, 32), dtype),
+             _tensor_core_grouped(64, 64, (32, 32), dtype),
+             _tensor_core_grouped(64, 128, (64, 32), dtype),
+             _tensor_core_grouped(128, 128, (64, 32), dtype))),
          *thread_nests("simt"))
 
 

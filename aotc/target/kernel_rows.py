@@ -6,10 +6,12 @@ Facts that hold for one instruction set stand in the row; facts fitted to a mach
 ``Tuning``.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from aotc.ir.category import Dtypes
 from aotc.ir.dtypes import DTYPES, ELEMENTS, TF32, is_float, is_int
+from aotc.ir.numbers.grouped import Grouping, staged_rows
 from aotc.ir.tile_statements import is_narrow
 
 NESTS = ("map", "move", "reduction", "window", "transform", "loops")  # categories that are nests
@@ -108,16 +110,20 @@ class GroupedWeights:
 
     expand: multiply-adds of f32 that it takes as long as to make a factor of a stored weight.
     once: the weights of a panel become factors in scratch, for all rows of a work item; else each
-    register tile expands them again.  steps: what the size of groups is a multiple of.
+    register tile expands them again.  steps: what the size of groups is a multiple of.  panel:
+    columns of a panel, whose bytes threads bring to their block's memory as they lie (0: panels
+    are as wide as the register tile).
     """
 
     expand: float = 0.0
     once: bool = False
     steps: int = 1
+    panel: int = 0
 
     def __post_init__(self) -> None:
-        _require(self.expand >= 0 and self.steps >= 1, "of grouped weights",
-                 f"expand {self.expand}, steps {self.steps}; at least 0 and 1")
+        _require(self.expand >= 0 and self.steps >= 1 and self.panel >= 0, "of grouped weights",
+                 f"expand {self.expand}, steps {self.steps}, panel {self.panel}; at least 0, 1 and "
+                 "0")
 
 
 @dataclass(frozen=True)
@@ -243,9 +249,11 @@ class ProductRow(KernelRow):
         """The types of A, of B and of the sums that it takes together."""
         return tuple(Dtypes(self.a, b, self.sums) for b in self.b)
 
-    def takes(self, dtypes: Dtypes | None) -> bool:
-        """True if a product of these types (None: no such product) is one of the row's."""
-        return dtypes in self.products
+    def takes(self, dtypes: Dtypes | None, held: Collection[str] = ()) -> bool:
+        """True if a product of these types (None: no such product) is one of the row's; held: other
+        dtypes that surely hold all elements of A."""
+        return dtypes in self.products or dtypes is not None and self.a in held and (
+            replace(dtypes, a=self.a) in self.products)
 
     def serves(self, rows: int) -> bool:
         """True if the row is for products of so many rows: those of one row have rows of their
@@ -261,7 +269,25 @@ class ProductRow(KernelRow):
     @property
     def stored_b(self) -> str:
         """The same of B, where threads have brought it to their block's memory."""
-        return self.b[0] if is_int(self.sums) else self.stored
+        return "u8" if self.in_codes else self.b[0] if is_int(self.sums) else self.stored
+
+    @property
+    def in_codes(self) -> bool:
+        """True if weights in groups lie in a block's memory as they are stored: whoever multiplies
+        them makes factors of them in its registers."""
+        return self.grouped is not None and self.grouped.panel > 0
+
+    @property
+    def panel(self) -> int:
+        """Columns of a panel of constants."""
+        return self.grouped.panel if self.grouped is not None and self.in_codes else self.tile.nr
+
+    def reads_groups_of(self, size: int, depth: int) -> bool:
+        """True if the row reads weights in groups of so many steps of a sum of ``depth``: a step in
+        a block's memory has whole groups, or is a part of one."""
+        assert self.grouped is not None, self.name
+        return not size % self.grouped.steps and not (self.in_codes and depth > size and (
+            size % self.steps and self.steps % size))
 
     @property
     def by_columns(self) -> bool:
@@ -300,8 +326,17 @@ class ProductRow(KernelRow):
         """Bytes of a block's memory for both operands of one step of ``staging``; 0 without."""
         if self.staging is None:
             return 0
+        return self.bytes_of_step(None)
+
+    def bytes_of_step(self, grouping: Grouping | None) -> int:
+        """The same of weights in groups, which the row has there as they are stored (None: of a
+        byte each, in groups as long as a step)."""
+        assert self.staging is not None, self.name
         rows, columns = self.staging.pitch
-        return 4 * (self.tile.mr * rows + self.steps * columns)
+        steps = self.steps
+        if self.in_codes:
+            steps = staged_rows(grouping or Grouping(8, steps, 2), steps)
+        return 4 * (self.tile.mr * rows + steps * columns)
 
     @property
     def tap_bytes(self) -> int:
@@ -315,9 +350,15 @@ class ProductRow(KernelRow):
 
     @property
     def exchanged(self) -> int:
-        """Neighbouring columns that a thread may have of sums that it exchanges with others, at
-        most; 0 where it keeps its own."""
+        """Neighbouring columns that a thread may have of the sums of a warp, at most; 0 where each
+        has its own."""
         return 0 if self.shared is None else min(8, self.shared.warp[1] // 4)
+
+    @property
+    def turns(self) -> bool:
+        """True if it has those after the exchange only: a warp's columns of weights in groups are
+        shared out so that each thread has neighbours anyway."""
+        return self.exchanged > 0 and not self.in_codes
 
     @property
     def loads(self) -> float:

@@ -148,6 +148,21 @@ AOTC_DEVICE uint32_t aotc_and_xor(uint32_t a, uint32_t mask, uint32_t bits)
     return out;
 }
 
+/* a * b + c of two numbers of 16 bits in each. */
+AOTC_DEVICE uint32_t aotc_fma_halves(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t out;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+    return out;
+}
+
+AOTC_DEVICE uint32_t aotc_fma_bf16s(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t out;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+    return out;
+}
+
 /* sum + four products of an unsigned byte of a and a signed one of b. */
 AOTC_DEVICE int32_t aotc_dot4_u8s8(uint32_t a, uint32_t b, int32_t sum)
 {

@@ -175,6 +175,18 @@ AOTC_DEVICE void aotc_signed_bytes(float *to, uint32_t word)
                 (8388608.0f + 128.0f);
 }
 
+/* Four floats of words that have the first bytes of all of them, the second ones and so on. */
+AOTC_DEVICE void aotc_join_bytes(float *to, uint32_t b0, uint32_t b1, uint32_t b2, uint32_t b3)
+{
+    AOTC_UNROLL
+    for (unsigned two = 0; two < 2; ++two) {
+        const uint32_t each = two ? 0x7362u : 0x5140u;
+        const uint32_t low = aotc_bytes(b0, b1, each), high = aotc_bytes(b2, b3, each);
+        to[2 * two] = aotc_float_u32(aotc_bytes(low, high, 0x5410u));
+        to[2 * two + 1] = aotc_float_u32(aotc_bytes(low, high, 0x7632u));
+    }
+}
+
 /* The scales of 16 neighbouring columns: floats of which the upper PLANES bytes are stored, all of
  * one kind together, those of the next kind ``apart`` bytes on. */
 template <int PLANES, class From>
@@ -185,12 +197,8 @@ AOTC_DEVICE void aotc_load_scales(float *scale, From from, int32_t apart)
     for (int p = 0; p < PLANES; ++p)
         aotc_load_words(bytes[4 - PLANES + p], from + p * apart);
     AOTC_UNROLL
-    for (unsigned i = 0; i < 16; ++i) {
-        const uint32_t pair = i % 4 | (4 + i % 4) << 4;
-        const uint32_t low = aotc_bytes(bytes[0][i / 4], bytes[1][i / 4], pair);
-        const uint32_t high = aotc_bytes(bytes[2][i / 4], bytes[3][i / 4], pair);
-        scale[i] = aotc_float_u32(aotc_bytes(low, high, 0x5410u));
-    }
+    for (int i = 0; i < 4; ++i)
+        aotc_join_bytes(scale + 4 * i, bytes[0][i], bytes[1][i], bytes[2][i], bytes[3][i]);
 }
 
 /* Four terms of four columns less the zero points of those, signed bytes; times their scales. */

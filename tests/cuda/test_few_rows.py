@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from cusim_build import needs_cxx
-from half_models import halved
+from half_models import codes, halved
 from harness import every
 from idle_threads import idle
 from onnx import TensorProto, helper
@@ -35,19 +35,6 @@ def floats(m, k, n):
     w = rng(1).standard_normal((k, n)).astype(np.float32)
     return make_model([node("MatMul", ["x", "w"], ["y"])], {"x": (F32, [m, k])},
                       {"y": (F32, [m, n])}, {"w": w})
-
-
-def codes(m, k, n, bits=4, block=32, zeros=False, dtype=F32):
-    """y = x @ w, w in blocks of ``bits``."""
-    r, blocks = rng(2), -(-k // block)
-    tensors = {"w": r.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8),
-               "s": r.uniform(0.1, 1, n * blocks).astype(
-                   np.float16 if dtype == F16 else np.float32)}
-    if zeros:
-        tensors["z"] = r.integers(0, 256, (n, -(-blocks * bits // 8))).astype(np.uint8)
-    one = node("MatMulNBits", ["x", *tensors], ["y"], domain="com.microsoft", K=k, N=n, bits=bits,
-               block_size=block)
-    return make_model([one], {"x": (dtype, [m, k])}, {"y": (dtype, [m, n])}, tensors)
 
 
 def blocked(m, k, n, zeros=True):

@@ -9,6 +9,7 @@ import sys
 import pytest
 from contraction_cases import long_case, stored_types
 from dot_cases import long_dot
+from grouped_cases import long_grouped
 from harness import INFO, Case, merged
 from sass import compile_kernels, parse_sass, why_no_sass
 from source_tree import ROOT
@@ -17,6 +18,7 @@ from te_programs import Maker, ax
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
 from aotc.ir.expr import Cast
+from aotc.ir.numbers.grouped import Grouping
 from aotc.sched import lower
 from aotc.sched.text_choices.choose_writing import choose_writing
 from aotc.target import TARGETS
@@ -26,7 +28,8 @@ needs_sass = pytest.mark.skipif(bool(why_no_sass()), reason=why_no_sass())
 
 # Instructions of a product's hot loop for each that multiplies: what is wanted, and the limits of
 # rows that are not there yet, by the type that operands lie in memory as; those of f32 in rows of
-# halves go by way of registers.
+# halves go by way of registers.  Of weights in groups, by the bits of a code: what makes numbers of
+# those is among them, and products of a group that join the others.
 WANTED = {"FFMA": 1.2, "HMMA": 5.0, "IMMA": 5.0}
 INSTRUCTIONS = {
     ("contraction_f32_64x64__simt", "f32"): 1.27, ("contraction_f32_32x64__simt", "f32"): 1.3,
@@ -41,9 +44,14 @@ INSTRUCTIONS = {
     **{(f"dot_{name}s8_{tile}__mma", dtype): limit
        for name, dtype in (("u8", "u8"), ("s8", "i8"))
        for tile, limit in (("16x128", 10.8), ("32x64", 8.2), ("64x64", 6.3))},
+    **{(f"dot_grouped_{t}_{tile}__mma", bits): limit for t, more in (("f16", 0), ("bf16", 2))
+       for tile, limit in (("32x64", 12.6 + more), ("64x64", 11.8 + more),
+                           ("64x128", 8.0 + more / 2), ("128x128", 7.6 + more / 2))
+       for bits in (4, 8)},
     **{(f"contraction_{t}_{tile}__mma", "f32"): limit for t in ("f16", "bf16")
        for tile, limit in (("16x128", 21.6), ("32x32", 19.2), ("32x64", 14.2), ("64x64", 8.3),
                            ("64x128", 10.5), ("128x128", 6.9))}}
+GROUPINGS = [Grouping(4, 32, 3, True), Grouping(4, 128, 3), Grouping(8, 32, 3)]
 # Bytes that a thread spills at 128 registers, so that two blocks fit: f32 on its way to rows of
 # halves takes 16 of them.  Whether one block that spills nothing is faster was not measured.
 SPILLED = {(f"contraction_{t}_128x128__mma", "f32"): 20 for t in ("f16", "bf16")}
@@ -74,6 +82,12 @@ def multiplier(row):
     return "IMMA" if row.a in ("i8", "u8") else "HMMA"
 
 
+def _long(row, target, stored):
+    if row.in_codes:
+        return long_grouped(row, target, stored)
+    return long_dot(row, target) if row.category == "dot" else long_case(row, target, stored)
+
+
 def map_of(dtype):
     """y = x * w + x of tensors [96, 4096] of a dtype, computed in f32."""
     m, i, j = Maker(), ax("i", 96), ax("j", 4096)
@@ -91,11 +105,11 @@ def test_loops_of_products_multiply(name, tmp_path):
     target, wrong = GPUS[name], []
     rows = [(r, stored) for r in target.rows("contraction") for stored in stored_types(r)]
     rows += [(r, r.a) for r in target.rows("dot") if r.by_columns]
-    made = compiled([long_dot(r, target) if r.category == "dot" else long_case(r, target, t)
-                     for r, t in rows], target, tmp_path / "b")
+    rows += [(r, g) for r in target.rows("dot") if r.in_codes for g in GROUPINGS]
+    made = compiled([_long(r, target, t) for r, t in rows], target, tmp_path / "b")
     for (row, stored), (kernel, code, blocks) in zip(rows, made):
         assert kernel.lowered.stages[0].row == row.name
-        opcode, key = multiplier(row), (row.name, stored)
+        opcode, key = multiplier(row), (row.name, getattr(stored, "bits", stored))
         loop = code.code.hot_loop(opcode)
         assert loop is not None, f"{row.name}: no loop with {opcode}"
         length = len(loop.instructions) / loop.count(opcode)

@@ -12,9 +12,10 @@ from aotc.emit.c.integers import is_index
 from aotc.emit.c.loop_text import BracedLines, indent
 from aotc.emit.c.scalars import LocalNames, Scalars
 from aotc.emit.simt.few_rows_text import few_rows_names
+from aotc.emit.simt.group_text import group_names
 from aotc.emit.simt.neighbour_writer import NeighbourWriter
 from aotc.emit.simt.simt_writer import flat_count, unflatten
-from aotc.emit.simt.thread_sums import ThreadSums, thread_sums, turned_columns
+from aotc.emit.simt.thread_sums import ThreadSums, neighbour_columns, thread_sums
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.env import Env
 from aotc.ir.block_statements import (
@@ -57,13 +58,14 @@ _MOST = 8  # points of a thread that stand one behind the other
 
 class ProductWriter(NeighbourWriter):
     """CUDA text of all statements of a kernel.  row: the one of a name; template: a file of the
-    target's folder.  ``small``: names of numbers of 32 bits in the product at work, ``sums``: what
-    each of its threads has."""
+    target's folder.  ``small``: names of numbers of 32 bits in the product at work, ``of``: its
+    row, ``sums``: what each of its threads has."""
 
     def __init__(self, env: Env, names: LocalNames, threads: int, base: int,
                  row: Callable[[str], ProductRow], template: Callable[[str], Template]) -> None:
         super().__init__(env, names, threads, base)
         self.row, self.template = row, template
+        self.of: ProductRow | None = None
         self.sums: ThreadSums | None = None
         self.summed: Var | None = None  # the sum of neighbours at work, and its C text
         self.summed_at = ""
@@ -74,7 +76,7 @@ class ProductWriter(NeighbourWriter):
         return self.sums
 
     def product(self, s: Product) -> list[str]:
-        row = self.row(s.row)
+        self.of = row = self.row(s.row)
         self.small = frozenset(a.name for a in s.counters)
         self.sums = None if row.staging is None else thread_sums(row, self.threads)
         numbers = [(a.name, str(n)) for a, n in s.constants]
@@ -218,12 +220,15 @@ class ProductWriter(NeighbourWriter):
                 first = "" if s.first == Const(0) else f"{c_index(s.first, 12)} + "
                 busy.append(f"{first}team * SHARE < {c_index(s.count, 11)}")
         a, b = s.swizzle
-        text = self.template(s.template).render(
+        block = Scalars(self.env, self.names)
+        groups = {} if s.groups is None else group_names(s, s.groups, block)
+        text = self.template(s.template).render({
+            "a_turn": _turn(a, "m"), "b_turn": _turn(b, "n"), **groups},
             a=self._now(s.a, own_a), b=self._now(s.b, own_b), sums=s.sums.name,
             element=_element(row.stored), element_b=_element(row.stored_b),
             depth="SHARE" if s.sums.teams > 1 else "BK", mma=_MMA.get(s.sums.dtype + row.a, ""),
-            a_turn=_turn(a, "m"), b_turn=_turn(b, "n"), by_columns=s.by_columns, rounded=s.rounded)
-        lines = text.splitlines()
+            by_columns=s.by_columns, rounded=s.rounded)
+        lines = [*block.lines, *text.splitlines()]
         return [f"if ({' && '.join(busy)}) {{", *indent(lines), "}"] if busy else lines
 
     def _now(self, box: Box, own: str) -> str:
@@ -269,7 +274,7 @@ class ProductWriter(NeighbourWriter):
 
     def _columns(self, s: Owned, wide: Wide) -> list[str]:
         """The columns of a row that a thread has, several neighbours of them at a time."""
-        assert s.sum is not None, s
+        assert s.sum is not None and self.of is not None, s
         first, (store,) = Axis(self.names.fresh("column"), s.axis.extent), s.body
         body: Body = (Neighbours(s.axis, first, wide, (store,)),)
         if isinstance(store, If):
@@ -278,7 +283,7 @@ class ProductWriter(NeighbourWriter):
         begin = "" if s.first == Const(0) else f"{c_index(s.first, 12)} + "
         self.summed, self.summed_at = s.sum, f"{s.sums.name}{self.here.element}"
         self.store_call = "aotc_store_far"  # a product has its kernel alone
-        inner = [f"const int64_t {first.name} = {begin}{turned_columns(wide.width)};",
+        inner = [f"const int64_t {first.name} = {begin}{neighbour_columns(self.of, wide.width)};",
                  *self.inside(body)]
         self.summed, self.store_call = None, NeighbourWriter.store_call
         return [_UNROLL, f"for (int32_t j = 0; j < {self.here.columns[0]}; j += {wide.width}) {{",

@@ -26,6 +26,7 @@ from aotc.emit.text.places import POINTERS, cast_address, pointer
 from aotc.emit.text.wrapped import wrap_lines
 from aotc.errors import UnsupportedError
 from aotc.installed import TEMPLATES
+from aotc.ir.block_statements import BlockTile
 from aotc.ir.contents import names_in, nodes, with_symbols
 from aotc.ir.dtypes import BF16, DTYPES
 from aotc.ir.expr import Guarded, Sym
@@ -33,7 +34,7 @@ from aotc.ir.kernel.plan_kernels import Kernel, Rule, Scratch
 from aotc.ir.plan import Plan, rules_of
 from aotc.ir.plan_regions import Rounds
 from aotc.ir.simplify import lower, simplify, upper
-from aotc.ir.statements import OWN
+from aotc.ir.statements import OWN, walk_body
 from aotc.target.base import Target
 
 FILE_BYTES = 60_000  # kernels share a file up to about this much text: files compile in parallel
@@ -64,12 +65,14 @@ def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = (),
     files |= library
     bf16 = BF16 in {d for p in plans for k in p.kernels for d in (
         *(n.dtype for n in nodes(k.body)), *(p.place(b).dtype for b in k.touched))}
+    groups = any(isinstance(s, BlockTile) and s.groups is not None
+                 for p in plans for k in p.kernels for s in walk_body(k.body))
     for number, shared in enumerate(functions):
         chunk.append(_function(shared, target, name, env, rules))
         if sum(map(len, chunk)) > FILE_BYTES or number + 1 == len(functions):
             number_of = len(files) + 1 - len(library)
             head = env.get_template("kernels.cu.j2").render(
-                name=name, target=target.name, bf16=bf16, library=library)
+                name=name, target=target.name, bf16=bf16, groups=groups, library=library)
             files[f"{name}_kernels_{number_of}.cu"] = wrap_lines(head + "\n".join(chunk))
             chunk = []
     return files

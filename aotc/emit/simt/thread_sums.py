@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from aotc.ir.dtypes import DTYPES
 from aotc.target.kernel_rows import ProductRow
 
+_CODES_COLUMN = "wn + j / 8 * 32 + lane % 4 * 8 + j % 8"
+
 
 @dataclass(frozen=True)
 class ThreadSums:
@@ -56,18 +58,35 @@ def _of_warps(row: ProductRow, threads: int) -> ThreadSums:
     names = ("const int32_t warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;",
              "const int32_t wm = warp / (NR / WN) * WM, wn = warp % (NR / WN) * WN;")
     idle = "wm < MR" if threads > row.threads else ""
+    if row.in_codes:
+        return _of_codes(chunk, row.shared.warp, names, idle)
     return ThreadSums(
         (("WM", str(wm)), ("WN", str(wn)), ("CHUNK", chunk)), names, ("WM / 16", "WN / 8", "4"),
         ("WM / 8", "wm + i * 8 + lane / 4"), ("WN / 4", "wn + j / 2 * 8 + lane % 4 * 2 + j % 2"),
         "[i / 2][{j} / 2][i % 2 * 2 + {j} % 2]", idle, idle)
 
 
-def turned_columns(width: int) -> str:
+def _of_codes(chunk: str, warp: tuple[int, int], names: tuple[str, ...], idle: str) -> ThreadSums:
+    """The same of columns as lanes read the codes of weights: neighbours are of four tiles, so that
+    a thread has eight of every 32."""
+    wm, wn = warp
+    return ThreadSums(
+        (("WM", str(wm)), ("WN", str(wn)), ("CHUNK", chunk)), names, ("WM / 16", "WN / 8", "4"),
+        ("WM / 8", "wm + i * 8 + lane / 4"), ("WN / 4", _CODES_COLUMN),
+        "[i / 2][{j} / 8 * 4 + {j} % 4][i % 2 * 2 + {j} / 4 % 2]", idle, idle)
+
+
+def neighbour_columns(row: ProductRow, width: int) -> str:
     """C text of the place in the tile of column number j, a multiple of ``width``, of a thread of a
-    warp, once threads have exchanged sums: it has so many neighbours of a tile of 8, of the four
-    that a quad has, or of two."""
+    warp that has so many neighbours."""
+    return turned_columns(width) if row.turns else _CODES_COLUMN
+
+
+def turned_columns(width: int) -> str:
+    """The same once threads have exchanged sums: it has so many neighbours of a tile of 8, of the
+    four that a quad has, or of two."""
     of = "lane % 4 * 8" if width == 8 else "lane % 2 * 8 + lane / 2 % 2 * 4"
     return f"wn + j * 4 + {of}"
 
 
-__all__ = ["ThreadSums", "thread_sums", "turned_columns"]
+__all__ = ["ThreadSums", "neighbour_columns", "thread_sums"]

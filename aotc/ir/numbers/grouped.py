@@ -17,6 +17,7 @@ from aotc.ir.simplify import simplify
 
 BITS = (8, 4)  # of a code
 LEAST = 16  # steps of the sum in a group: of shorter ones the scales weigh more than the codes
+WHOLE = 64  # of which a multiple is the size of long groups, for rows that take so many at a time
 _PLANES = (2, 3, 4)  # bytes of a scale
 MIDDLE = 128  # by which signed rows of bytes are stored larger
 INTEGER_ROWS = ("u8", "i16")  # dtypes of rows that are summed group by group in integers
@@ -56,6 +57,12 @@ class Grouped:
     codes: Load
     k: Axis
     n: Axis
+
+
+def staged_rows(g: Grouping, steps: int) -> int:
+    """Rows of bytes that ``steps`` neighbours of the sum read, which are whole groups or a part of
+    one: codes, and zero points and scales of each."""
+    return steps * g.bits // 8 + max(1, steps // g.size) * (g.zeros + g.planes)
 
 
 def grouped_value(g: Grouping, buffer: str, k: Axis, n: Expr) -> Expr:
@@ -125,5 +132,5 @@ def grouped_weights(e: Expr) -> Grouped | None:
     return None
 
 
-__all__ = ["BITS", "INTEGER_ROWS", "LEAST", "MIDDLE", "Grouped", "Grouping", "grouped_value",
-           "grouped_weights", "integer_row", "integer_value"]
+__all__ = ["BITS", "INTEGER_ROWS", "LEAST", "MIDDLE", "WHOLE", "Grouped", "Grouping",
+           "grouped_value", "grouped_weights", "integer_row", "integer_value", "staged_rows"]

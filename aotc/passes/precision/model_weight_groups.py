@@ -11,6 +11,7 @@ Whole columns become groups, too, for products of f32: few rows wait for a quart
 and many share what is expanded.  Narrow products have rows of their own and want the numbers.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,7 @@ from aotc.ir.category import dot_dtypes, factor_pairs
 from aotc.ir.dtypes import Array, is_int
 from aotc.ir.expr import Binary, Cast, Expr, loads, substitute, walk
 from aotc.ir.numbers.group_bytes import group_bytes, scale_planes
-from aotc.ir.numbers.grouped import LEAST, Grouping, grouped_value
+from aotc.ir.numbers.grouped import LEAST, WHOLE, Grouping, grouped_value
 from aotc.ir.program import Compute, Program, Step, static_shape, update, with_constant
 from aotc.oracle.evaluate import eval_compute
 from aotc.passes.digits import static_extent
@@ -33,8 +34,12 @@ _MOST = 1024  # steps of the sum in a group: with more, scales weigh nothing
 def blocked_weights(program: Program, columns: bool) -> frozenset[str]:
     """Names of matrices that are integers by scales, all of them constant, one per block, or, if
     ``columns``, per column too."""
+    constant = set(program.consts)
+    for s in program.steps:  # scales in bf16 are widened first
+        if isinstance(s, Compute) and constant.issuperset(s.inputs):
+            constant.update(s.outs)
     return frozenset(s.out for s in program.steps if isinstance(s, Compute) and _is_scaled(
-        program, s) and (columns or _in_blocks(s)))
+        program, s, constant) and (columns or _in_blocks(s)))
 
 
 def fold_but_groups(program: Program, columns: bool) -> Program:
@@ -47,11 +52,11 @@ def _in_blocks(c: Compute) -> bool:
                for i in n.index)
 
 
-def _is_scaled(program: Program, c: Compute) -> bool:
+def _is_scaled(program: Program, c: Compute, constant: Collection[str]) -> bool:
     if len(c.outs) != 1 or c.fold != "none" or c.out in program.outputs or len(c.axes) != 2 or (
             static_shape(a.extent for a in c.axes) is None):
         return False
-    return _sides(c.body) is not None and all(b in program.consts for b in c.inputs)
+    return _sides(c.body) is not None and all(b in constant for b in c.inputs)
 
 
 def _sides(body: Expr) -> tuple[Expr, Expr] | None:
@@ -127,8 +132,9 @@ def _as_groups(number: Array, scale: Array) -> tuple[Grouping, Array] | None:
         return None
     depth, size, whole = len(number), _MOST, number.astype(np.int32)
     if _constant(scale, depth):
-        size = -(-depth // -(-depth // _MOST))
-        size += -size % LEAST
+        count = -(-depth // _MOST)
+        size = -(-depth // count)
+        size += -size % (LEAST if count == 1 else WHOLE)
     while size >= LEAST and not _constant(scale, size):
         size //= 2
     for bits in (4, 8):
@@ -137,8 +143,9 @@ def _as_groups(number: Array, scale: Array) -> tuple[Grouping, Array] | None:
         while here >= LEAST:
             starts = np.arange(0, depth, here)
             low, high = (u.reduceat(whole, starts) for u in (np.minimum, np.maximum))
-            if (high - low).max() <= most - least:
-                middle = np.where(high > most, high - most, np.where(low < least, low - least, 0))
+            middle = np.where(high > most, high - most, np.where(low < least, low - least, 0))
+            fits = middle.min() >= -127 and middle.max() <= 128  # zero points are signed bytes
+            if fits and (high - low).max() <= most - least:
                 zeros, scales = bool(middle.any()), scale[starts]
                 g = Grouping(bits, here, scale_planes(scales), zeros)
                 codes = whole - np.repeat(middle, here, axis=0)[:depth]

@@ -3,7 +3,7 @@
 from functools import partial
 
 from aotc.ir.access import layout_from_json, offset_of
-from aotc.ir.category import dot_dtypes, row_source
+from aotc.ir.category import dot_dtypes
 from aotc.ir.expr import Expr, Load
 from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.program import Program
@@ -15,9 +15,11 @@ from aotc.sched.rows.dots import (
     dot_factors,
     dot_layout,
     grouping_fault,
+    held_halves,
     holds_all,
     may_pack,
     rows_fault,
+    rows_of,
     stage_weights,
 )
 from aotc.sched.rows.row_reads import shared_fault
@@ -28,7 +30,7 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: ProductRow, 
                where: str) -> list[str]:
     """Faults of a stage's ``loops`` for a row of narrow products."""
     dtypes = dot_dtypes(s.body)
-    if dtypes is not None and not row.takes(dtypes):
+    if dtypes is not None and not row.takes(dtypes, held_halves(program, s)):
         return [f"{where}: {row.name} multiplies {row.a} by {' or '.join(row.b)}, not {dtypes.a} "
                 f"by {dtypes.b}; use loops, or a row for those"]
     found = dot_factors(s)
@@ -53,7 +55,7 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: ProductRow, 
     if row.shared is not None:
         why = shared_fault(f, row, offset, weights is None)
         faults += [] if why is None else [f"{where}: {row.name} {why}; use loops"]
-    staged = row.staging is not None and not row.by_columns
+    staged = row.staging is not None and not (row.by_columns or row.in_codes)
     if staged and choice.b != "packed":
         faults.append(f"{where}: b {choice.b or None!r}; {row.name} makes factors of weights while "
                       "it stages them, use packed")
@@ -65,9 +67,9 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: ProductRow, 
     elif not staged and (choice.b != "panel" or layout is None or (
             layout_from_json(schedule.layouts.get(b.buffer)) != layout)):
         form = "by columns" if row.by_columns else (
-            f"in panels of {row.tile.nr} x {dot_step(row.a)}")
+            f"in panels of {row.panel} x {1 if row.in_codes else dot_step(row.a)}")
         faults.append(f"{where}: b 'panel' needs {b.buffer} {form} for k {k.name}")
-    load, guard, _ = row_source(f.a)
+    load, guard = rows_of(f, row)
     if choice.a == "rows":
         why = "a plain load" if load is None else rows_fault(f, k, offset(load), guard)
         faults += [f"{where}: a 'rows' needs {why}; use packed"] if why else []

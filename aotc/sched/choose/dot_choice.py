@@ -18,6 +18,7 @@ from aotc.sched.rows.dots import (
     holds_all,
     may_pack,
     rows_fault,
+    rows_of,
     stage_weights,
     typed_rows,
 )
@@ -35,12 +36,12 @@ def dot_choice(c: Settled, s: Stage) -> StageChoice:
     f, b = found
     weights = c.program.consts.get(b.buffer)
     m, depth = (estimate_volume(a.extent for a in axes) for axes in (f.m, f.k))
-    k, where = _row_mode(c, f)
     for row in sorted(rows, key=lambda u: (_readings(u, m), waste_of(
             c.target, u, m, estimate(f.lane.extent), depth))):
+        k, where = _row_mode(c, f, row)
         mode = "packed" if _pays_even(c, s, f, row) else where
         # computed, or weights that become factors while they are staged
-        if weights is None or row.staging is not None and not row.by_columns:
+        if weights is None or row.staging is not None and not (row.by_columns or row.in_codes):
             return StageChoice(row.name, f.lane.name, k.name, mode, "packed")
         layout = dot_layout(f, b, k, row, weights.shape, stage_weights(s) is not None)
         if layout is not None and c.layouts.setdefault(b.buffer, layout) == layout:
@@ -63,7 +64,7 @@ def serving_rows(c: Settled, s: Stage) -> list[ProductRow]:
     if weights is not None and not holds_all(s, f, b, weights.shape):
         return []
     m = estimate_volume(a.extent for a in f.m)
-    able = [u for u in typed_rows(c.target, s) if u.shared is None or shared_fault(
+    able = [u for u in typed_rows(c.program, c.target, s) if u.shared is None or shared_fault(
         f, u, c.offset, weights is None) is None]
     # a single row that its own rows cannot read takes a part of a tile
     return [u for u in able if u.serves(m)] or [u for u in able if u.by_columns]
@@ -77,10 +78,10 @@ def _readings(row: ProductRow, m: int) -> float:
     return -(-m // row.tile.mr) if row.shared.most else inf
 
 
-def _row_mode(c: Settled, f: Factors) -> tuple[Axis, str]:
-    """(innermost reduction axis, whether rows are read where they lie)."""
+def _row_mode(c: Settled, f: Factors, row: ProductRow) -> tuple[Axis, str]:
+    """(innermost reduction axis, whether a row reads those of A where they lie)."""
     best = max(f.k, key=lambda r: estimate(r.extent))
-    load, guard, _ = row_source(f.a)
+    load, guard = rows_of(f, row)
     if load is None:
         return best, "packed"
     for r in f.k:

@@ -129,7 +129,7 @@ def usual_product(program: Program, target: Target, number: int, s: Stage) -> Al
     sizes = {a: estimate(a.extent) for a in f.n}
     lane = max(f.n, key=sizes.__getitem__)
     row = pick_row(target, estimate_volume(a.extent for a in f.m), sizes[lane],
-                   typed_rows(target, s), exact=exact_dtypes(program, target, f))
+                   typed_rows(program, target, s), exact=exact_dtypes(program, target, f))
     return _on_row(number, s, f, lane.name, row, target)
 
 

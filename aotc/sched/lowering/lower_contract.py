@@ -1,12 +1,14 @@
 """Lowering of a contraction stage onto a register-tiled micro-kernel."""
 
 from dataclasses import replace
+from math import prod
 
 from aotc.ir.access import affine_parts, affine_stride, flat_index, is_multiple, linearise
 from aotc.ir.category import Axes, Dtypes, Factors
 from aotc.ir.expr import Axis, Const, Expr, Load, Where, substitute
 from aotc.ir.kernel.plan_kernels import Size, largest_size
 from aotc.ir.kernel.plan_stages import Contract, Operand, Slices
+from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.numbers.narrow import widen_half
 from aotc.ir.simplify import are_equal, simplify, upper
 from aotc.ir.statements import Put, Range
@@ -26,9 +28,10 @@ _GRAINS = (16, 8, 4, 2, 1)  # elements of 1 to 16 bytes in 16 bytes
 
 
 def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box,
-                   factors: Factors | None = None, part: Range | None = None) -> Contract:
+                   factors: Factors | None = None, part: Range | None = None,
+                   codes: tuple[Operand, Grouping] | None = None) -> Contract:
     """One Contract over the stage's box, as ``ctx.group.choices`` say.  factors: if not as read;
-    part: its rows, if they are no box."""
+    part: its rows, if they are no box; codes: B, if it is bytes of weights in groups."""
     choice = ctx.group.choices[stage.name]
     f = factors or factors_for(stage, choice.lanes)
     lane = next(a for a in f.n if a.name == choice.lanes)
@@ -37,14 +40,14 @@ def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box,
     rng = {a: Range(a, lo, simplify(last + 1)) for a, (lo, last) in box.items()}
     outer = tuple(rng[a] for a in stage.axes if a != lane and a not in f.m)
     m = [rng[a] for a in stage.axes if a in f.m]
-    b = _lane_operand(ctx, f, lane, k, taps, row, choice.b)
+    b = codes[0] if codes is not None else _lane_operand(ctx, f, lane, k, taps, row, choice.b)
     puts = tuple(Put(o.buffer, ctx.place(o.buffer)(o.index), linearise(o.value, ctx.place))
                  for o in stage.outputs)
     a = _row_operand(ctx, f, k, row, choice.a)
     m, a, puts = collapse_rows(m, a, puts)
     micro = MicroKernel(row.name, row.template, row.tile.mr, row.tile.nv, row.tile.lanes,
-                        _stored_dtypes(f, a, b, row), part_of(row, f.k), unit=row.unit,
-                        in_steps=row.shared is None)
+                        _stored_dtypes(f, a, b, row), 0 if codes else part_of(row, f.k),
+                        codes[1] if codes else None, unit=row.unit, in_steps=row.shared is None)
     return slice_contract(ctx, stage, k, mark_whole_tiles(ctx, drop_single_axes(Contract(
         micro, outer, tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, writing=choice.text,
@@ -183,10 +186,7 @@ def _row_operand(ctx: Context, f: Factors, k: Axis, row: ProductRow, mode: str) 
 
 
 def _count(axes: Axes) -> Expr:
-    n: Expr = Const(1)
-    for a in axes:
-        n = n * a.extent
-    return simplify(n)
+    return simplify(prod((a.extent for a in axes), start=Const(1)))
 
 
 def _lane_operand(ctx: Context, f: Factors, lane: Axis, k: Axis, taps: Axes, row: ProductRow,

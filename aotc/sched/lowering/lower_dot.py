@@ -8,7 +8,7 @@ from aotc.ir.category import Factors, dot_dtypes, row_source
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load
 from aotc.ir.kernel.plan_stages import Contract, Operand
 from aotc.ir.numbers.byte_panels import panel_room
-from aotc.ir.numbers.grouped import grouped_weights
+from aotc.ir.numbers.grouped import Grouping, grouped_weights
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Put, Range
 from aotc.ir.tile_statements import MicroKernel, dot_step
@@ -42,6 +42,8 @@ def lower_dot(ctx: Context, stage: Stage, row: ProductRow, box: Box,
     found, kinds = dot_factors(stage), dot_dtypes(stage.body)
     assert found is not None and kinds is not None, stage.name  # ``check_schedule`` refuses others
     f, weights = found
+    if row.in_codes:
+        return lower_contract(ctx, stage, row, box, f, part, _codes(ctx, stage, f, weights, row))
     if row.staging is not None and not row.by_columns:  # weights become factors on their way
         body = stage.body
         assert isinstance(body, Binary), stage.name  # a product, so ``dot_factors`` says
@@ -79,6 +81,17 @@ def lower_dot(ctx: Context, stage: Stage, row: ProductRow, box: Box,
         micro, outer, tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, writing=choice.text,
         part=part))))
+
+
+def _codes(ctx: Context, stage: Stage, f: Factors, weights: Load,
+           row: ProductRow) -> tuple[Operand, Grouping]:
+    """Bytes of weights in groups as threads bring them to their block's memory: the panel of a
+    column."""
+    found = stage_weights(stage)
+    assert found is not None, stage.name
+    rows = prod(ctx.program.consts[weights.buffer].shape[:2])
+    panel = f.lane // row.panel * (rows * row.panel)
+    return Operand("panel", weights.buffer, simplify(panel), Const(row.panel)), found.grouping
 
 
 def _columns(ctx: Context, f: Factors, weights: Load, row: ProductRow, mode: str,

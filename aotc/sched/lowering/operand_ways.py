@@ -50,6 +50,8 @@ def _ways(c: Contract, which: str, row: ProductRow, scratch: Collection[str],
           lined: Collection[str]) -> list[Way]:
     assert row.staging is not None, row.name
     o, other = (c.a if which == "a" else c.b), other_axis(which)
+    if which == "b" and row.in_codes:  # panels of whole 16 bytes
+        return [Way("copy", WIDE, other)]
     stored = _stored(c, which, scratch)
     own = row.stored if which == "a" else row.stored_b
     copied = "copy" in row.staging.ways and stored == own

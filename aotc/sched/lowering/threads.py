@@ -171,7 +171,8 @@ def _staged_bytes(stage: PlanStage, target: Target, threads: int, lined: Lined) 
     assert isinstance(stage, Contract) and row.shared is not None, stage.row
     if row.staging is None:
         return row.shared.sum_bytes + staged_row_bytes(stage, row, lined)
-    shared = max(row.shared.sum_bytes, row.step_bytes * (stage.writing.stages or 1))
+    shared = max(row.shared.sum_bytes, row.bytes_of_step(stage.micro.grouping) * (
+        stage.writing.stages or 1))
     taps = 1
     for t in stage.taps:
         most = upper(t.axis.extent)

@@ -12,15 +12,17 @@ from collections.abc import Sequence
 from math import prod
 
 from aotc.ir.access import is_multiple, is_unit
-from aotc.ir.category import Factors, dot_dtypes, factor_pairs
-from aotc.ir.dtypes import ELEMENTS
+from aotc.ir.category import Factors, dot_dtypes, factor_pairs, row_source, zero_filled_load
+from aotc.ir.dtypes import ELEMENTS, HALVES
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of
 from aotc.ir.layout import Fuse, Layout, Movement, Pad, Reorder, Split
 from aotc.ir.numbers.byte_panels import panel_fault
 from aotc.ir.numbers.grouped import INTEGER_ROWS, Grouped, grouped_weights
+from aotc.ir.program import Program
 from aotc.ir.tile_statements import dot_step, whole_steps
 from aotc.passes.digits import static_extent
 from aotc.passes.precision.narrow_operands import are_columns, is_whole
+from aotc.sched.model.held_numbers import is_held
 from aotc.sched.model.size import MAX_TAPS
 from aotc.sched.model.stages import Stage
 from aotc.target.base import Target
@@ -51,7 +53,7 @@ def dot_layout(f: Factors, weights: Load, k: Axis, row: ProductRow,
     """Layout of the weights for a row: N/NR, (taps K)/step, NR, step, behind axes that they have
     beside; of ``grouped`` ones N/NR, groups, rows, NR; by columns N, (taps K), of whole 16
     bytes."""
-    nr, step = row.tile.nr, column_grain(row) if row.by_columns else dot_step(f.a.dtype)
+    nr, step = row.panel, column_grain(row) if row.by_columns else dot_step(f.a.dtype)
     if grouped:
         n = shape[2]
         padded: list[Movement] = [Pad(2, 0, -n % nr)] if n % nr else []
@@ -88,11 +90,19 @@ def axes_beside(f: Factors, weights: Load) -> list[Axis]:
     return [i for i in weights.index if isinstance(i, Axis) and i not in (f.lane, *f.k)]
 
 
-def typed_rows(target: Target, s: Stage) -> list[ProductRow]:
+def typed_rows(program: Program, target: Target, s: Stage) -> list[ProductRow]:
     """The rows of a target for the types of a stage that multiplies narrow numbers; [] for others
     and where it has none."""
-    dtypes = dot_dtypes(s.body)
-    return [u for u in target.rows("dot") if u.takes(dtypes) and grouping_fault(s, u) is None]
+    dtypes, held = dot_dtypes(s.body), held_halves(program, s)
+    return [u for u in target.rows("dot") if u.takes(dtypes, held)
+            and grouping_fault(s, u) is None]
+
+
+def held_halves(program: Program, s: Stage) -> tuple[str, ...]:
+    """The dtypes of 16 bits that surely hold the rows, of f32, of a product by grouped weights."""
+    found = dot_factors(s)
+    return tuple(d for d in HALVES if found is not None and found[0].a.dtype == "f32"
+                 and is_held(program, found[0].a, d))
 
 
 def grouping_fault(s: Stage, row: ProductRow) -> str | None:
@@ -101,8 +111,10 @@ def grouping_fault(s: Stage, row: ProductRow) -> str | None:
     if w is None or row.grouped is None:
         return None
     why = panel_fault(w.grouping, dot_step(row.a)) if row.a in INTEGER_ROWS else None
-    if why is None and w.grouping.size % row.grouped.steps:
-        why = f"groups of a multiple of {row.grouped.steps}"
+    if why is None and not row.reads_groups_of(w.grouping.size, static_extent(w.k)):
+        why = f"groups of a multiple of {row.grouped.steps}" + (
+            f", as long as {row.steps} steps or several times that or a part of it"
+            if row.in_codes else "")
     return None if why is None else f"takes {why}, not {w.grouping}"
 
 
@@ -122,6 +134,13 @@ def may_pack(f: Factors, columns: Load) -> bool:
     return dot_step(columns.dtype) > 1 and are_columns(f, columns)
 
 
+def rows_of(f: Factors, row: ProductRow) -> tuple[Load | None, Expr | None]:
+    """(Load, guard) of the factor of rows, if a row may read its elements where they lie: in floats
+    of 16 bits, if those are what it multiplies."""
+    load, guard, _ = row_source(f.a)
+    return zero_filled_load(f.a) if row.in_codes else (load, guard)
+
+
 def rows_fault(f: Factors, k: Axis, offset: Expr, guard: Expr | None) -> str | None:
     """Why rows cannot be read in place along ``k``; None if they can."""
     if not is_unit(offset, k):
@@ -138,5 +157,5 @@ def rows_fault(f: Factors, k: Axis, offset: Expr, guard: Expr | None) -> str | N
     return None
 
 
-__all__ = ["axes_beside", "column_grain", "dot_factors", "dot_layout", "padded_depth",
-           "stage_weights", "typed_rows"]
+__all__ = ["axes_beside", "column_grain", "dot_factors", "dot_layout", "held_halves",
+           "padded_depth", "stage_weights", "typed_rows"]

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.kernel.plan_kernels import LoweredKernel
 from aotc.ir.kernel.plan_stages import Contract, Nest, points
+from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.simplify import upper
 from aotc.ir.stage_choice import TEXTS
 from aotc.sched.cost.block_cost import (
@@ -48,7 +49,7 @@ def shared_product(c: Contract, kernel: LoweredKernel, target: Target,
             costs = [way_cost(c, which, w, target) for w in ways]
             found |= pick_cheapest(ways, costs, 0).said(which)
             accesses += min(costs)
-        found["stages"] = _stages(row, kernel, target, accesses)
+        found["stages"] = _stages(row, c.micro.grouping, kernel, target, accesses)
     return found | c.writing.said
 
 
@@ -134,21 +135,23 @@ def _order(c: Contract, machine: Machine) -> str:
                                 for w in ways], machine.tuning.same_order - 1)
 
 
-def _stages(row: ProductRow, kernel: LoweredKernel, target: Target, accesses: float) -> int:
+def _stages(row: ProductRow, grouping: Grouping | None, kernel: LoweredKernel, target: Target,
+            accesses: float) -> int:
     """Steps of a product's sum in the block's memory: as usual for the row, or so many as save
     time and fit."""
     staging = row.staging
     assert staging is not None, row.name
     room, slab = target.machine.near.capacity, kernel.slab_bytes
     assert isinstance(slab, int), slab
+    step = row.bytes_of_step(grouping)
     ways = [staging.usual, *(n for n in range(staging.least, staging.most + 1)
-                             if n != staging.usual and slab + n * row.step_bytes <= room)]
+                             if n != staging.usual and slab + n * step <= room)]
     machine, tuning = target.machine, target.tuning
     most = -(-estimate(kernel.tiles) // machine.workers)
 
     def held(stages: int) -> int:
         return min(most, block_figures(
-            machine, row, row.threads, slab + stages * row.step_bytes).blocks)
+            machine, row, row.threads, slab + stages * step).blocks)
     return pick_cheapest(ways, [product_step(machine, row, target.lanes, n, accesses, held(n))
                                 for n in ways], tuning.slack)
 

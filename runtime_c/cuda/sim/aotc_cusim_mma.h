@@ -187,9 +187,30 @@ inline int16_t u8_of(uint32_t r, unsigned e)
     return static_cast<uint8_t>(r >> 8 * e);
 }
 
+/* Both numbers of a * b + c, rounded twice, where they are not exact. */
+template <class T>
+uint32_t fma_pairs(uint32_t a, uint32_t b, uint32_t c, float (*of)(uint32_t, unsigned),
+                   T (*rounded)(float))
+{
+    uint32_t out = 0;
+    for (unsigned e = 0; e < 2; e++)
+        out |= static_cast<uint32_t>(rounded(fmaf(of(a, e), of(b, e), of(c, e))).bits) << 16 * e;
+    return out;
+}
+
 /* Stops at bits that a tf32 has not: the instruction leaves open what they do. */
 float tf32_of(uint32_t r, unsigned e);
 
+}
+
+inline uint32_t aotc_fma_halves(uint32_t a, uint32_t b, uint32_t c)
+{
+    return cusim::fma_pairs(a, b, c, cusim::f16_of, aotc_to_half);
+}
+
+inline uint32_t aotc_fma_bf16s(uint32_t a, uint32_t b, uint32_t c)
+{
+    return cusim::fma_pairs(a, b, c, cusim::bf16_of, aotc_to_bf16);
 }
 
 #define AOTC_CUSIM_MMA(name, per_register, from_a, from_b, c, a, b0, b1) \

@@ -38,6 +38,7 @@ from aotc.ir.statements import (
     Store,
     Update,
 )
+from aotc.sched.expand.block.block_codes import BlockCodes
 from aotc.sched.expand.block.block_steps import ROW_STARTS, BlockSteps
 from aotc.sched.expand.tile_loops import flat_index
 
@@ -211,7 +212,10 @@ class Operands:
 
     def fetched(self, which: str) -> Body:
         """All of an operand's next step, to the block's memory."""
-        at, x, (fetch, width, _) = self.at, self._source(which), self.at.way(which)
+        at = self.at
+        if which == "b" and at.grouping is not None:
+            return BlockCodes(at).fetched()
+        x, (fetch, width, _) = self._source(which), at.way(which)
         ranges, _, _ = self._points(which)
         to, dtype = self._spot(which, at.next), at.dtype(which)
         own = Var(f"{OWN}x", "f32" if dtype in HALVES else dtype)

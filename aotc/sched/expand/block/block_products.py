@@ -22,6 +22,7 @@ from aotc.ir.expr import Binary, Const, Expr, as_expr, compare
 from aotc.ir.kernel.plan_kernels import Size
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Barrier, Body, For, If, Let, Stmt, Store
+from aotc.sched.expand.block.block_codes import BlockCodes
 from aotc.sched.expand.block.block_operands import Operands
 from aotc.sched.expand.block.block_steps import OTHERS, BlockSteps
 from aotc.sched.expand.block.few_rows import FewRows, few_rows, find_places
@@ -48,12 +49,15 @@ def block_product(expansion: Expansion, at: BlockSteps, sizes: Mapping[str, Size
         return loops(c.outer, (Product(c.row, at.constants, at.counters, body),))
     operands = Operands(at)
     sums = Sums("acc", at.mr, at.nr, at.teams, dtype=at.row.sums)
-    totals = Sums("total", at.mr, at.nr, at.teams, f"of parts of {at.part} steps")
-    own = totals if at.part else sums
-    tile: Body = (*operands.row_table(), sums, *((totals,) if at.part else ()),
+    of = f"parts of {at.part} steps" if at.grouping is None else "groups, times their scales"
+    totals = Sums("total", at.mr, at.nr, at.teams, f"of {of}")
+    parts = at.part or at.grouping is not None
+    own = totals if parts else sums
+    tile: Body = (*operands.row_table(), sums, *((totals,) if parts else ()),
                   _steps_ahead(at, operands, sums, totals),
                   *_teams(at, own), *((Barrier(),) if c.again else ()),
-                  *((TurnSums(own, c.wide.width),) if c.wide else ()), _epilogue(at, own))
+                  *((TurnSums(own, c.wide.width),) if c.wide and at.row.turns else ()),
+                  _epilogue(at, own))
     order = (at.columns, at.rows_loop)
     if expansion.how(c, "order") == "rows":
         order = (at.rows_loop, at.columns)
@@ -93,15 +97,16 @@ def _steps_ahead(at: BlockSteps, operands: Operands, sums: Sums, totals: Sums) -
         *(Commit(),) * copies)
     return For(at.next, Const(0), simplify(at.steps + ahead), (
         *wait, *fetch, If(begun, (Let(at.step, simplify(at.next - ahead)),
-                                  _tile(at, sums), *_joined(at, sums, totals)))))
+                                  _tile(at, sums, totals), *_joined(at, sums, totals)))))
 
 
-def _tile(at: BlockSteps, sums: Sums) -> BlockTile:
+def _tile(at: BlockSteps, sums: Sums, totals: Sums) -> BlockTile:
     a, b = at.step_places(at.step)
     k = at.step if at.one_tap else simplify(at.step % at.k_steps)
     return BlockTile(at.c.row, at.c.micro.template, sums, a, b, at.bk, simplify(k * at.bk),
                      None if at.whole("sum") else at.kc, at.swizzle, at.by_columns,
-                     at.row.a if at.c.rounds else "")
+                     at.row.a if at.c.rounds else "",
+                     None if at.grouping is None else BlockCodes(at).groups(totals))
 
 
 def _joined(at: BlockSteps, sums: Sums, totals: Sums) -> Body:

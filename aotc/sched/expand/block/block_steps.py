@@ -10,6 +10,7 @@ from aotc.ir.block_statements import BlockArray, Constants, Digits, Swizzle
 from aotc.ir.dtypes import DTYPES, HALVES
 from aotc.ir.expr import Axis, Const, Expr, as_expr
 from aotc.ir.kernel.plan_stages import Contract
+from aotc.ir.numbers.grouped import Grouping, staged_rows
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import OWN, Body, Box, For, Let, Range
 from aotc.ir.tile_statements import dot_step
@@ -189,19 +190,23 @@ class BlockSteps:
     # ------------------------------------------------------------ memory
 
     def dtype(self, which: str) -> str:
-        """Of an operand in the block's memory; both are of one size."""
+        """Of an operand in the block's memory."""
         return self.row.stored if which == "a" else self.row.stored_b
 
+    def size(self, which: str) -> int:
+        """Bytes of an element of an operand there."""
+        return DTYPES[self.dtype(which)].size
+
     @property
-    def size(self) -> int:
-        """Bytes of an element of both operands there."""
-        return DTYPES[self.row.stored].size
+    def grouping(self) -> Grouping | None:
+        """How B holds weights there, if it has them in groups as they are stored."""
+        return self.c.micro.grouping if self.row.in_codes else None
 
     @property
     def pitches(self) -> tuple[int, int]:
         """Elements from one row of a step of A, or of B, to the next."""
         a, b = self._words
-        return 4 * a // self.size, 4 * b // self.size
+        return 4 * a // self.size("a"), 4 * b // self.size("b")
 
     @property
     def _words(self) -> tuple[int, int]:
@@ -217,8 +222,9 @@ class BlockSteps:
         assert self.row.staging is not None, self.row.name
         if not self.row.staging.swizzled:
             return None, None
-        a, b = (_swizzle(words, 16 // self.size) for words in self._words)
-        return a, b
+        a, b = (_swizzle(words, 16 // self.size(which))
+                for words, which in zip(self._words, "ab"))
+        return a, b if self.grouping is None else _codes_swizzle(self.grouping, self.nr)
 
     @property
     def constants(self) -> Constants:
@@ -236,6 +242,8 @@ class BlockSteps:
     @property
     def b_rows(self) -> int:
         """Rows of a step of B in the block's memory."""
+        if self.grouping is not None:
+            return staged_rows(self.grouping, self.bk)
         return self.nr if self.by_columns else self.bk
 
     def step_places(self, step: Expr) -> tuple[Box, Box]:
@@ -247,17 +255,19 @@ class BlockSteps:
     def arrays(self) -> tuple[BlockArray, ...]:
         """The arrays in the block's memory: stages of steps, over which the teams' sums lie in the
         end, and where the rows of all taps start."""
-        size, (ak, bn) = self.size, self.pitches
+        (of_a, of_b), (ak, bn) = map(self.size, "ab"), self.pitches
         a = BlockArray(A_STEPS, self.dtype("a"), (self.stages, self.mr, ak), self.base,
                        "steps of A, MR rows of BK, AK apart")
         b = BlockArray(B_STEPS, self.dtype("b"), (self.stages, self.b_rows, bn),
-                       a.offset + size * a.elements,
+                       a.offset + of_a * a.elements,
+                       f"steps of B, {self.grouping}: codes, then what groups have" if (
+                           self.grouping is not None) else
                        "steps of B, NR columns of BK, BN apart" if self.by_columns else
                        "steps of B, BK rows of NR, BN apart")
         others = BlockArray(OTHERS, "f32", (self.teams - 1, self.mr, self.nr), self.base,
                             "teams' sums, in the end")
         starts = BlockArray(ROW_STARTS, "i32", (self.tap_count, self.mr),
-                            b.offset + size * b.elements,
+                            b.offset + of_b * b.elements,
                             "where rows start in memory; -1: a row of zeros")
         return (a, b, *((others,) if self.teams > 1 else ()),
                 *((starts,) if self.c.has_row_table else ()))
@@ -273,6 +283,13 @@ def _swizzle(words: int, chunk: int) -> Swizzle | None:
     """Of rows of so many words of 4 bytes."""
     chunks = min(words // 4, 8)
     return Swizzle(chunk, chunks, 8 // chunks) if chunks > 1 else None
+
+
+def _codes_swizzle(g: Grouping, columns: int) -> Swizzle | None:
+    """Of rows of bytes: a lane of a warp reads those of 4 columns, eight of them 32 side by side,
+    of each of 4 rows of neighbours of the sum, which lie two apart where a code has a byte."""
+    chunks = min(columns // 32, 4)
+    return Swizzle(32, chunks, 2 if g.bits == 8 else max(1, 128 // columns)) if chunks > 1 else None
 
 
 def _named(value: Expr, name: str) -> Expr:
