@@ -72,6 +72,12 @@ class LibraryKernel:
         return tuple(simplify(shapes[k][-d] if d else volume(shapes[k])) for k, d in self.sizes)
 
 
+def grows(step: object) -> bool:
+    """True for a call that puts new entries into a tensor where that lies."""
+    row = LIBRARY.get(getattr(step, "kernel", ""))
+    return row is not None and row.grows
+
+
 def item(shape: Shape, inner: int | None) -> tuple[Shape, Shape]:
     """(dimensions that count items, dimensions of one item) of an operand's shape."""
     at = 0 if inner is WHOLE else len(shape) - inner

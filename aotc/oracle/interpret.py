@@ -59,7 +59,9 @@ def interpret(program: Program, schedule: Schedule, feeds: Mapping[str, Array],
     memory = StoredBuffers(program, schedule, syms, arrays)
     for group in schedule.groups:
         call = program.producer[group.anchor]
-        if not isinstance(call, Compute):
+        if len(group.computes) > 1 and isinstance(call, LibCall):
+            _run_new_entries(program, group, memory)
+        elif not isinstance(call, Compute):
             _run_call(program, call, memory, _runner(schedule, call, libcalls, backwards), libcalls)
         else:
             _run_group(program, group, memory, backwards)
@@ -86,6 +88,16 @@ def _run_call(program: Program, call: Whole, memory: "StoredBuffers", run_body: 
         results = run_region(program, call, arrays, memory.syms, run_body)
     for name, array in zip(call.outs, results):
         memory.put(name, array)
+
+
+def _run_new_entries(program: Program, group: Group, memory: "StoredBuffers") -> None:
+    """A group of calls that put new entries into tensors, with maps that make those."""
+    made: dict[str, Array] = {}
+    for step in (program.producer[c] for c in group.computes):
+        arrays = {b: made[b] if b in made else memory.logical(b) for b in step.inputs}
+        made |= zip(step.outs, run_step(program, step, arrays, memory.syms, {}))
+    for name in group.outputs:
+        memory.put(name, made[name])
 
 
 # ---------------------------------------------------------------- memory

@@ -4,7 +4,7 @@ know of the cost.
     rewrites    candidates of each kind, asked; layouts that go with them     ``candidates``
     groups      candidates of merges, asked; what is stored as f16 between    ``candidates``
     kernels     layouts and rows, tiles, copies                               ``choose``
-    calls       work items and last rows, for calls of all sizes              ``candidates``
+    calls       new entries in fewer kernels; work items, last rows           ``candidates``
     regions     the bodies of loops and branches: this walk for each
     places      memories of clusters and workers, turns                       ``accelerator``
     buffers     slots of the arena                                            ``memory``
@@ -23,6 +23,7 @@ from aotc.sched.candidates.call_tiles import choose_call_tiles
 from aotc.sched.candidates.choose_groups import choose_groups
 from aotc.sched.candidates.choose_rewrites import choose_rewrites
 from aotc.sched.candidates.choose_stored import choose_stored
+from aotc.sched.candidates.joined_entries import join_new_entries
 from aotc.sched.candidates.row_ends import choose_row_ends
 from aotc.sched.candidates.winograd_choice import Winograd
 from aotc.sched.choose.choose_kernels import choose_kernels
@@ -64,18 +65,17 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
         rewrites, before = (*rewrites, *halves), program
         program = apply_rewrites(program, rewrites)
         inherit(program, before, target)
-
     schedule = choose_kernels(
         program, target, groups, {b: x for b, x in given.items() if b in program.buffers},
         target_for_tiles(program, target) if how == GRAPHTURBO else None)
     schedule = replace(schedule, rewrites=rewrites, precision=precision_of(rewrites, precision))
     if asked and how == CONNECT[-1]:
+        schedule = replace(schedule, groups=join_new_entries(program, target, schedule.groups))
         schedule = replace(schedule, groups=choose_call_tiles(program, target, schedule))
     schedule = replace(schedule, groups=choose_row_ends(program, target, schedule.groups))
-
+    forms = winograd if isinstance(winograd, (str, int)) else "off"
     schedule = replace(schedule, regions=decide_regions(
-        program, target, how, winograd if isinstance(winograd, (str, int)) else "off", unfold,
-        precision=precision))
+        program, target, how, forms, unfold, precision=precision))
     schedule = places(program, schedule, target, how, inner)
     schedule = replace(schedule, buffers=allocate(program, schedule))
     return choose_writing(program, schedule, target) if written else schedule

@@ -6,7 +6,10 @@ columns has too few of them to keep all workers busy, and every kernel has to be
 product with the columns of all (``passes.sums.join_columns``) is better at both.
 """
 
-from aotc.ir.program import Program, Rewrite
+from collections.abc import Collection
+
+from aotc.ir.expr import Load
+from aotc.ir.program import Compute, Program, Rewrite
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.sums.join_columns import RULE, join_alike, match_columns
 from aotc.sched.judge.neighbourhood import Neighbourhoods
@@ -30,11 +33,18 @@ def choose_joined(program: Program, target: Target) -> tuple[Rewrite, ...]:
 
 
 def _is_whole(near: Neighbourhoods, names: tuple[str, ...]) -> bool:
-    """True if all that is computed in the kernels of some products joins with them."""
+    """True if all that is computed in the kernels of some products joins with them, but for what
+    only places elements otherwise: who reads that reads the columns where they lie."""
     found = match_columns(near.program, names)
     return found is not None and all(
-        set(near.groups[chain[0].out].computes) == {c.out for c in chain}
+        _only_moves(near.program, set(near.groups[chain[0].out].computes) - {c.out for c in chain})
         for chain in found.chains)
+
+
+def _only_moves(program: Program, computes: Collection[str]) -> bool:
+    steps = [program.producer[c] for c in computes]
+    return all(isinstance(s, Compute) and s.fold == "none" and isinstance(s.body, Load)
+               for s in steps)
 
 
 def _pays(near: Neighbourhoods, after: Neighbourhoods, names: tuple[str, ...]) -> bool:

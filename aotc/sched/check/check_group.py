@@ -18,6 +18,7 @@ from aotc.sched.check.choices import choices_of, value_faults
 from aotc.sched.check.dot_faults import dot_faults
 from aotc.sched.check.item_faults import flat_faults, item_faults
 from aotc.sched.check.slice_faults import slice_faults
+from aotc.sched.items.new_entries import find_new_entries, stored_entries
 from aotc.sched.memory.scratch import elements
 from aotc.sched.model.boxes import AnchorTile, Box, Places, starts_at_multiple, tile_anchor
 from aotc.sched.model.digit_stage import digit_axes, loop_box, loop_stage
@@ -53,7 +54,7 @@ def check_group(program: Program, schedule: Schedule, target: Target, g: Group) 
     except ScheduleError as err:
         return err.faults
     if not stages:
-        return _call(program, g)
+        return _call(program, target, g)
     faults += _stage_names(g, [s.name for s in stages]) + _threads(target, g)
     faults += copy_faults(program, target.machine, g) + flat_faults(program, target, g)
     anchor = next((s for s in stages if g.anchor in s.computes), None)
@@ -112,14 +113,23 @@ def _checked(program: Program, schedule: Schedule, target: Target, g: Group, s: 
     return []
 
 
-def _call(program: Program, g: Group) -> list[str]:
+def _call(program: Program, target: Target, g: Group) -> list[str]:
     """A library call or a region: it stores all it makes, and there is nothing to choose."""
     call = find_call(program, g)
     if call is None:
         return [f"group {g.name}: it stores nothing; list as outputs what is read outside it"]
     what = f"library call {call.kernel}" if isinstance(call, LibCall) else f"region {call.name}"
-    faults = [f"group {g.name}: the {what} stores {', '.join(call.outs)}; "
-              "list them all as outputs"] if g.outputs != call.outs else []
+    outs = call.outs
+    if len(g.computes) > 1:
+        if not target.machine.threads:
+            return [f"group {g.name}: the {what} has a group of its own where a work item is one "
+                    "thread's; take the others out"]
+        try:
+            outs = stored_entries(find_new_entries(program, g))
+        except ScheduleError as err:
+            return err.faults
+    faults = [f"group {g.name}: the {what} stores {', '.join(outs)}; "
+              "list them all as outputs"] if g.outputs != outs else []
     said = [field for field in ITEM_FIELDS if getattr(g, field)]
     said += dict.fromkeys(table for c in g.choices.values() for table, _ in c.tables())
     return faults + [f"group {g.name}: {field} of the {what}; remove it" for field in said]

@@ -92,7 +92,7 @@ class Prices:
         """Seconds of a group by all workers, and by one where callers may have so few.  Groups that
         no decision touches, such as library kernels, count what starting them takes, and so do
         those that these extents leave without work: they are the same in all Schedules."""
-        step = self.rewritten(schedule).producer[group.computes[0]]
+        step = self.rewritten(schedule).producer[group.anchor]
         if not isinstance(step, Compute):
             return (self.target.machine.launch,) * len(self._targets)
         inside, free = self._at(schedule, extents)

@@ -27,6 +27,7 @@ from aotc.ir.expr import (
     substitute,
 )
 from aotc.ir.indices.remap import invert_map
+from aotc.ir.library import grows
 from aotc.ir.program import Compute, Fold, Program, Whole
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import are_equal, simplify
@@ -125,13 +126,12 @@ def target_memo(program: Program, target: Target) -> dict[Hashable, Any]:
 
 
 def find_call(program: Program, group: Group) -> Whole | None:
-    """The library call or region that ``group`` is, None if it is made of computes.  ScheduleError
-    if one shares a kernel with something else."""
-    calls = {c: step for c in group.computes
-             if not isinstance(step := program.producer[c], Compute)}
+    """The library call or region that ``group`` is (of several with new entries the first), None if
+    it is made of computes.  ScheduleError if another one shares a kernel with something else."""
+    calls = {c: s for c in group.computes if not isinstance(s := program.producer[c], Compute)}
     if not calls:
         return None
-    if len(group.computes) > 1:
+    if len(group.computes) > 1 and not all(map(grows, calls.values())):
         raise ScheduleError([f"group {group.name}: {', '.join(calls)} is a library call or a "
                              "region, which has a group of its own; take the others out"])
     return next(iter(calls.values()))
