@@ -226,20 +226,19 @@ class VectorFacts:
 @dataclass(frozen=True)
 class Target:
     """A target by name: ``lanes`` f32 values per vector, C compiler flags (the bundle's Makefile
-    repeats them), the template folder, machine model and micro-kernel rows.  ``requires`` is the
-    preprocessor condition under which the sources are valid, ``cpu_flags`` what the CPU must
-    report, ``arch`` the machine they are for ("" = any), ``cross`` what other machines need for it.
-    ``makers``: of CPUs on which its instructions are known to pay, () for all: a bundle for several
-    runs its next set of kernels on others.  ``variants``: a target that stands for several, the
-    widest first.  ``emitter``: which of the emitters writes its kernels and bundle: "c", "dsa"
-    (cores with memory of their own), or "simt" (threads in blocks).  ``lane_steps``: strides
-    between lanes at which a load costs little more than one of neighbours.  ``part_loads``: a load
-    may take any run of lanes: a window over lanes stays in vectors at the padding.  ``halves``:
-    instructions convert f16, so that products can read it.  ``aligned``: callers give tensors that
-    begin at a multiple of 16 bytes.  ``vectors``: facts of its vectors.  ``library``: kernels of
-    ``ir/library.py`` that there is a source of for it.  ``timed``: how a machine that runs its
-    kernels tells what each takes: by the "clock" of the thread that calls it, or by "events" on the
-    stream of a device; "" where none does."""
+    repeats them), the template folder, machine model and micro-kernel rows.  ``requires`` is when
+    the sources are valid (the preprocessor's condition), ``cpu_flags`` what CPUs must report,
+    ``arch`` the machine they are for ("" = any), ``cross`` what other machines need for it.
+    ``makers``: of CPUs on which its instructions are known to pay, () for all: on others a bundle
+    for several runs its next kernels.  ``variants``: a target that stands for several, the widest
+    first.  ``emitter``: the emitter of its kernels and bundle: "c", "dsa" (cores with memory of
+    their own), or "simt" (threads in blocks).  ``lane_steps``: strides between lanes at which a
+    load costs little more than one of neighbours.  ``part_loads``: a load may take any run of
+    lanes: windows stay in vectors at the padding.  ``halves``: instructions convert f16 for
+    products.  ``aligned``: callers give tensors that begin at a multiple of 16 bytes.  ``vectors``:
+    facts of its vectors.  ``library``: kernels of ``ir/library.py`` with a source for it.
+    ``timed``: what times a kernel: the "clock" of the calling thread, a device's "events" or "".
+    ``dependent_launches``: kernels may start while the one in front runs, and wait for its end."""
 
     name: str
     description: str
@@ -262,6 +261,7 @@ class Target:
     makers: Words = ()
     library: Words = HOSTED
     timed: str = TIMED[0]
+    dependent_launches: bool = False
 
     def __post_init__(self) -> None:
         if self.timed not in TIMED:

@@ -32,6 +32,7 @@ _WARPS = {(16, 16): (128, 4.0), (16, 32): (160, 5.5), (32, 32): (160, 9.0), (32,
 # the same of weights in groups, of which codes take 3 to 5 instructions for two, and each group has
 # sums of its own: 12 and 7.5 instructions
 _GROUPED_WARPS = {(32, 32): (168, 4.5), (64, 32): (255, 7.0)}
+_DEPENDENT = 90  # the first compute capability with programmatic dependent launch
 _CROSS = Cross(("nvcc",), (), (), ("nvidia-cuda-toolkit",))
 
 
@@ -174,7 +175,8 @@ def _target(capability: int, about: str, machine: Machine) -> Target:
     code = f"arch=compute_{capability},code=sm_{capability}"
     return Target(f"cuda:sm_{capability}", f"CUDA, {about}", _LANES, ("-gencode", code), "cuda",
                   machine, _ROWS, arch=f"sm_{capability}", cross=_CROSS, emitter="simt",
-                  halves=True, aligned=True, library=_LIBRARY, timed="events")
+                  halves=True, aligned=True, library=_LIBRARY, timed="events",
+                  dependent_launches=capability >= _DEPENDENT)
 
 
 SM_80 = _target(80, "compute capability 8.0 (A100)", GPUS["a100"].machine)

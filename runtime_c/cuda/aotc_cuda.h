@@ -31,6 +31,45 @@
 #define AOTC_LAUNCH(kernel, grid, block, smem_bytes, stream, ...) \
     kernel<<<grid, block, smem_bytes, stream>>>(__VA_ARGS__)
 
+/* The same of a kernel that may be launched before the one in front of it on the stream has ended
+ * (programmatic dependent launch, from compute capability 9.0 on): it calls
+ * aotc_grid_dependency_wait() before it touches what an earlier kernel reads or writes. */
+#define AOTC_LAUNCH_DEPENDENT(kernel, grid, block, smem_bytes, stream, ...) \
+    aotc_launch_dependent(kernel, grid, block, smem_bytes, stream, ##__VA_ARGS__)
+
+template <class... Parameters, class... Arguments>
+inline void aotc_launch_dependent(void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                                  size_t smem_bytes, cudaStream_t stream, Arguments... arguments)
+{
+    cudaLaunchAttribute attribute = {};
+    cudaLaunchConfig_t config = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = smem_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+/* Wait until all earlier kernels of the stream have ended and what they wrote is there. */
+AOTC_DEVICE void aotc_grid_dependency_wait()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* Once all blocks have come here, or ended, the next kernel may start and wait for this one. */
+AOTC_DEVICE void aotc_grid_launch_dependents()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 /* A kernel that takes more than 48 KB of dynamic shared memory needs this once before its first
  * launch on a device; a cudaError_t. */
 #define AOTC_ALLOW_SMEM(kernel, bytes)                                                         \

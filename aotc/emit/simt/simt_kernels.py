@@ -5,7 +5,7 @@ A work item is a thread block: the stages run one after another in it, with a ba
 reads what another wrote; scratch is shared memory, behind it the memory of the contractions' steps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
 
@@ -37,6 +37,9 @@ from aotc.ir.simplify import lower, simplify, upper
 from aotc.ir.statements import OWN, walk_body
 from aotc.target.base import Target
 
+# how kernels are launched, True: that wait themselves for the one in front; and how these do
+_LAUNCHES = {False: "AOTC_LAUNCH", True: "AOTC_LAUNCH_DEPENDENT"}
+_DEPENDENCY = ["aotc_grid_dependency_wait();", "aotc_grid_launch_dependents();"]
 FILE_BYTES = 60_000  # kernels share a file up to about this much text: files compile in parallel
 # locals of the templates and what they call
 _LOCALS = LOCALS | frozenset("""
@@ -106,7 +109,9 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
     head = ["AOTC_DYN_SMEM(unsigned char, shared);"] if bytes_ else []
     head += [_scratch_pointer(s) for s in kernel.scratch]
     head += ["const int64_t tile = (int64_t)blockIdx.x;"] if "tile" in names else []
-    parameters = [p for p, _ in _arguments(plan, shared.written.kernel)]
+    head += _DEPENDENCY if target.dependent_launches else []
+    alone = _unwritten(shared) if target.dependent_launches else None
+    parameters = [p for p, _ in _arguments(plan, shared.written.kernel, alone)]
     same = ", ".join(o.kernel.name for o in shared.kernels[1:])
     return env.get_template("kernel.cu.j2").render(
         name=name, kernel=kernel.name, same=same, threads=kernel.threads,
@@ -114,10 +119,20 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
         head=signature(f"{name}_{kernel.name}_device", parameters),
         body="\n".join(indent(head + body)), shared_bytes=bytes_,
         permit=needs_permission(kernel),
-        launchers=[_launcher(o, f"{name}_{kernel.name}_device", bytes_) for o in shared.kernels])
+        launchers=[_launcher(o, f"{name}_{kernel.name}_device", bytes_, _LAUNCHES[
+            target.dependent_launches]) for o in shared.kernels])
 
 
-def _launcher(owned: PlanKernel, function: str, shared_bytes: int) -> dict[str, Any]:
+def _unwritten(shared: Shared) -> frozenset[str]:
+    """Tensors of a function, by the names that it is written with, that no kernel of a call writes,
+    whichever of its kernels runs: what may be read before earlier kernels have ended."""
+    places = [[o.plan.place(b).storage for b in o.kernel.touched] for o in shared.kernels]
+    return frozenset(b for b, *found in zip(shared.written.kernel.touched, *places, strict=True)
+                     if {*found} == {"weights"})
+
+
+def _launcher(owned: PlanKernel, function: str, shared_bytes: int,
+              launch: str) -> dict[str, Any]:
     """What the template says of the launcher of one kernel."""
     kernel = owned.kernel
     tiles = upper(kernel.tiles)
@@ -131,7 +146,7 @@ def _launcher(owned: PlanKernel, function: str, shared_bytes: int) -> dict[str, 
     return {"kernel": kernel.name, "title": c_comment(kernel.title), "origin": c_comment(origin),
             "tiles": c_index(simplify(kernel.tiles), 0),
             "maybe_none": (lower(simplify(kernel.tiles)) or 0) < 1,
-            "launch": signature("AOTC_LAUNCH", launched, ";", 4)}
+            "launch": signature(launch, launched, ";", 4)}
 
 
 def _scratch_pointer(s: Scratch) -> str:
@@ -140,12 +155,16 @@ def _scratch_pointer(s: Scratch) -> str:
             f"{s.elements});")
 
 
-def _arguments(plan: Plan, kernel: Kernel) -> list[tuple[str, str]]:
-    """(parameter of the kernel, what its launcher passes) pairs."""
+def _arguments(plan: Plan, kernel: Kernel,
+               unwritten: Collection[str] | None = None) -> list[tuple[str, str]]:
+    """(parameter of the kernel, what its launcher passes) pairs.  ``unwritten``: the tensors whose
+    loads a compiler may move in front of all that the kernel waits for; None: it waits for
+    nothing."""
     out, arrays = [], {a.buffer: a for a in kernel.arrays}
     for b in kernel.touched:
         p, const = plan.place(b), "" if b in kernel.writes else "const "
-        alone, ctype = "__restrict__ " * plan.only_reads(kernel, b), const + DTYPES[p.dtype].c
+        free = plan.only_reads(kernel, b) and (unwritten is None or b in unwritten)
+        alone, ctype = "__restrict__ " * free, const + DTYPES[p.dtype].c
         where = pointer(p) if p.storage in POINTERS else f"({const}void *){cast_address(p)}"
         out.append((declaration(ctype, f"{alone}t_{b}", arrays.get(b)),
                     f"({declaration(ctype, '', arrays.get(b))}){where}"))

@@ -71,6 +71,11 @@ void launch(const char *name, void (*kernel)(Parameters...), dim3 grid, dim3 blo
 #define AOTC_LAUNCH(kernel, grid, block, smem_bytes, stream, ...) \
     cusim::launch(#kernel, kernel, grid, block, smem_bytes, stream, ##__VA_ARGS__)
 
+/* One kernel after the other. */
+#define AOTC_LAUNCH_DEPENDENT AOTC_LAUNCH
+#define aotc_grid_dependency_wait() ((void)0)
+#define aotc_grid_launch_dependents() ((void)0)
+
 #define AOTC_ALLOW_SMEM(kernel, bytes)                                                         \
     cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),                               \
                          cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes))
