@@ -262,8 +262,7 @@ NUMBERS = {
     "sched/lowering/partial_sums.py": dict.fromkeys(
         ("TERMS", "STEPS", "BLOCK_STEPS", "MOST_PARTS"), NUMERICS),
     "sched/lowering/neighbours.py": {"NARROW": "of any machine: half of the widest access"},
-    "sched/lowering/operand_ways.py": {"WIDE": "of the rows that fetch",
-                                       "LEAST": "of the rows that fetch"},
+    "sched/lowering/operand_ways.py": {"WIDE": "of the rows that fetch"},
     "sched/lowering/threads.py": {"_ANYWHERE": BOUND},
     "sched/memory/allocate.py": {"ATTEMPTS": BOUND},
     "sched/limit/arena.py": {"LARGE": POLICY, "_UNITS": FORMAT},

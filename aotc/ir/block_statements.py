@@ -26,6 +26,7 @@ from aotc.ir.tile_statements import dot_step
 
 Constants = tuple[tuple[Axis, int], ...]
 ACCESS = 16  # bytes that one access of a thread reads or stores, at most
+LEAST_COPY = 4  # bytes that a Fetch copies, at least
 
 
 @dataclass(frozen=True)
@@ -433,7 +434,7 @@ def needs_order(body: Iterable[Stmt]) -> bool:
     return any(isinstance(s, _IN_ORDER) for s in body)
 
 
-__all__ = ["ACCESS", "Arrived", "BlockArray", "BlockTile", "Commit", "Digits", "Fetch",
-           "FewRowSums", "Hold", "JoinSums", "Neighbours", "Owned", "Product", "Recall",
+__all__ = ["ACCESS", "LEAST_COPY", "Arrived", "BlockArray", "BlockTile", "Commit", "Digits",
+           "Fetch", "FewRowSums", "Hold", "JoinSums", "Neighbours", "Owned", "Product", "Recall",
            "Registers", "Rounded", "Shares", "StepGroups", "Sums", "Swizzle", "TeamSums",
            "TurnSums", "Wide", "access_bytes", "needs_order"]

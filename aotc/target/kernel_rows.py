@@ -349,6 +349,12 @@ class ProductRow(KernelRow):
         return self.shared is not None and any(self.shared.thread)
 
     @property
+    def joins_taps(self) -> bool:
+        """True if steps of a sum run on from tap to tap, where whole accesses copy rows: of tiles
+        for units that warps share, whose steps are long."""
+        return self.shared is not None and any(self.shared.warp)
+
+    @property
     def exchanged(self) -> int:
         """Neighbouring columns that a thread may have of the sums of a warp, at most; 0 where each
         has its own."""

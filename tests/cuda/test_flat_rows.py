@@ -12,6 +12,7 @@ from cusim_build import needs_cxx
 from frontend_cases import one_node, rand
 from half_models import halved
 from harness import Case, build_cases
+from small_models import conv_stack
 
 from aotc.ir.schedule import Schedule
 from aotc.options import Options
@@ -152,6 +153,7 @@ def test_what_is_counted_through_is_checked():
             for x in work.schedule.groups))
         found = check_schedule(work.program, wrong, TARGET)
         assert found and fault in found[0], found
+    work = until("schedule", conv_stack())  # with pools
     maps = next(x for x in work.schedule.groups if not x.flat)
     wrong = replace(work.schedule, groups=tuple(
         replace(x, flat=("oh", "ow"), tile={}, parallel=()) if x is maps else x

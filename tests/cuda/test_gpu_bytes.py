@@ -15,6 +15,7 @@ from small_models import conv_stack, fire_stack, make_model
 import aotc
 from aotc.ir.expr import Binary
 from aotc.ir.kernel.plan_stages import Contract, Nest, points
+from aotc.ir.statements import OWN, For, walk_body
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.rewrites import apply_schedule_rewrites
@@ -103,7 +104,8 @@ def convolution(channels, kernel, stride, pad, zero, signed=False):
 CONVOLUTIONS = {"16 channels": (16, 3, 1, 1, 131), "24 channels": (24, 3, 2, 1, 9),
                 "4 channels": (4, 3, 1, 1, 200), "64 channels, no zero": (64, 3, 1, 1, 0),
                 "no padding": (32, 2, 1, 0, 7), "5 channels": (5, 3, 1, 1, 77),
-                "1x1": (48, 1, 1, 0, 90), "signed": (16, 3, 1, 1, -5, True)}
+                "1x1": (48, 1, 1, 0, 90), "signed": (16, 3, 1, 1, -5, True),
+                "20 channels": (20, 3, 1, 1, 50), "72 channels": (72, 2, 1, 1, 3)}
 
 
 @needs_cxx
@@ -164,6 +166,19 @@ def test_products_of_every_kind_of_bytes_are_exact(name, tmp_path):
     got = aotc.compile(model, tmp_path / "b", target=TARGET.name, name="net").load(
         simulate=True).run(feeds)["y"]
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("channels", [16, 20, 24, 32, 40, 64, 72])
+def test_steps_run_on_from_tap_to_tap(channels):
+    """Of few channels, or of more than fill their steps: none of a step but the last is zeros."""
+    plan = until("plan", convolution(channels, 3, 1, 1, 7)).plan
+    (kernel, c), = [(k, s) for k in plan.kernels for s in k.lowered.stages
+                    if isinstance(s, Contract) and s.taps]
+    row = TARGET.product_row(c.row)
+    (loop,) = [s for s in walk_body(kernel.body) if isinstance(s, For)
+               and s.axis.name == f"{OWN}next"]
+    steps = loop.hi.value - (c.writing.stages - 1)
+    assert row.by_columns and steps == -(-9 * channels // row.steps)
 
 
 # ---------------------------------------------------------------- whole models

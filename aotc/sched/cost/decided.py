@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from aotc.ir.access import dim_order
+from aotc.ir.block_statements import LEAST_COPY
 from aotc.ir.category import PRODUCTS, Factors
 from aotc.ir.dtypes import ELEMENTS
 from aotc.ir.layout import Layout
@@ -114,9 +115,12 @@ def _on_row(number: int, s: Stage, f: Factors, lanes: str, row: ProductRow,
 
 
 def _deep(s: Stage, choice: StageChoice, row: ProductRow) -> float:
-    """``Aligned.deep`` of a sum on a row: tap by tap where rows are read in place, else in one."""
-    terms = estimate_volume(r.extent for r in s.raxes
-                            if choice.a != "rows" or r.name == choice.k)
+    """``Aligned.deep`` of a sum on a row: tap by tap where rows are read in place and not joined,
+    else in one."""
+    whole = choice.a != "rows" or row.joins_taps and all(
+        estimate(r.extent) * ELEMENTS[row.a].size % LEAST_COPY == 0 for r in s.raxes
+        if r.name == choice.k)
+    terms = estimate_volume(r.extent for r in s.raxes if whole or r.name == choice.k)
     return -(-terms // row.steps) * row.steps / terms
 
 

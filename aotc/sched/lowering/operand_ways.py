@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import is_multiple, stride
+from aotc.ir.block_statements import LEAST_COPY
 from aotc.ir.category import copied_load
 from aotc.ir.dtypes import DTYPES, HALVES, is_int
 from aotc.ir.expr import Axis, Const, Expr, Load, axes_of, substitute, walk
@@ -16,7 +17,6 @@ from aotc.target.kernel_rows import ProductRow
 # the choices of both operands
 WAY_CHOICES = ("a_fetch", "a_width", "a_along", "b_fetch", "b_width", "b_along")
 WIDE = 16  # bytes that are fetched at once where elements lie side by side
-LEAST = 4  # bytes of a copy
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _ways(c: Contract, which: str, row: ProductRow, scratch: Collection[str],
         turned = which == "b" and row.staging.swizzled and copied and not row.by_columns
         widths = _widths(c, which, along, lined) if inside or turned else (1,)
         out += [Way("copy", n, along) for n in widths
-                if copied and n * DTYPES[own].size >= LEAST]
+                if copied and n * DTYPES[own].size >= LEAST_COPY]
         # what is rounded goes by way of registers, which f32 comes to in fours
         rounded = stored == "f32" and own != stored
         out += [Way("value", n, along) for n in (widths if rounded and inside else (1,))]
@@ -179,7 +179,7 @@ def _widths(c: Contract, which: str, along: str, lined: Collection[str]) -> tupl
         return (1,)
     dtype, numbers = counted
     size = DTYPES[dtype].size
-    ways = [WIDE // size, *((WIDE // 2, LEAST) if size == 1 else ())]
+    ways = [WIDE // size, *((WIDE // 2, LEAST_COPY) if size == 1 else ())]
     return (*(n for n in ways if all(is_multiple(e, n) for e in numbers)), 1)
 
 

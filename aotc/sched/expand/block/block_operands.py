@@ -134,12 +134,11 @@ class Operands:
         at, c = self.at, self.at.c
         rules = self._in_sum(k)
         if c.a.mode == "rows":
-            first = m if at.one_tap else simplify(at.tap * at.mr + m)
-            start: Stmt = Let(at.start, Cast(INDEX, Load(ROW_STARTS, (first,), "i32")))
-            if at.keeps_starts:
-                start = Recall(at.start, self._starts.name)
-            place = Box(c.a.buffer, simplify(at.start + (at.k0 + k) * c.a.stride))
-            if not at.whole("rows") or c.a.guard is not None:
+            start, term = self._row_start(k, m)
+            place = Box(c.a.buffer, simplify(at.start + term * c.a.stride))
+            rules = () if at.joins_taps else rules  # rows have no start behind the last term
+            if not at.whole("rows") or c.a.guard is not None or at.joins_taps and not at.whole(
+                    "sum"):
                 rules += (compare("ge", at.start, 0),)
             return Source((start,), _all(rules), None, _element(place, c.micro.dtypes.a), place,
                           _fill_of(c.a.value))
@@ -149,6 +148,20 @@ class Operands:
         names = (*at.digits(c.m, at.m0 + m, used),
                  *at.digits((*c.taps, c.k), at.k0 + k, used))
         return self._made("a", names, _all(rules), c.a.packed)
+
+    def _row_start(self, k: Expr, m: Expr) -> tuple[Stmt, Expr]:
+        """(the name of where row m0 + m starts for the tap of step k0 + k, the term in that)."""
+        at, number = self.at, simplify(self.at.k0 + k)
+        if at.keeps_starts:
+            return Recall(at.start, self._starts.name), number
+        each = at.c.k.axis.extent
+        tap, term = (simplify(number // each), simplify(number % each)) if at.joins_taps else (
+            at.tap, number)
+        one = at.one_tap and not at.joins_taps
+        start: Expr = Load(ROW_STARTS, (m if one else simplify(tap * at.mr + m),), "i32")
+        if at.joins_taps and not at.whole("sum"):
+            start = Where(compare("lt", number, at.kc), start, Const(-1, "i32"))
+        return Let(at.start, Cast(INDEX, start)), term
 
     def _lane_source(self, k: Expr, n: Expr) -> Source:
         """B's element (step k0 + k, column n0 + n)."""

@@ -104,7 +104,30 @@ class BlockSteps:
         return self.c.a.mode == "packed"
 
     @property
+    def joins_taps(self) -> bool:
+        """True if steps run on from tap to tap: where the terms of one fill no whole steps, and are
+        copied by accesses that end where it does.  Weights lie so."""
+        c = self.c
+        if not (c.taps and self.row.joins_taps and c.a.mode == "rows"
+                and c.b.mode in ("columns", "panel")):
+            return False
+        fetch, _, along = self.way("a")
+        return (fetch, along) == ("copy", "sum") and all(
+            isinstance(r.axis.extent, Const) for r in (*c.taps, c.k)) and (
+            simplify(c.k.axis.extent % self.bk) != Const(0))
+
+    @property
+    def as_one(self) -> bool:
+        """True if the terms of all taps are counted through."""
+        return self.flat or self.joins_taps
+
+    @property
     def taps(self) -> Expr:
+        """Taps whose terms begin with a step."""
+        return as_expr(1) if self.as_one else self.all_taps
+
+    @property
+    def all_taps(self) -> Expr:
         out = as_expr(1)
         for t in () if self.flat else self.c.taps:
             out = out * t.axis.extent
@@ -116,9 +139,9 @@ class BlockSteps:
 
     @property
     def kc_value(self) -> Expr:
-        """Terms of the sum, of one tap."""
+        """Terms of the sum, of one tap, or of those that are counted through."""
         out = self.c.k.axis.extent
-        for t in self.c.taps if self.flat else ():
+        for t in self.c.taps if self.as_one else ():
             out = t.axis.extent * out
         return simplify(out)
 
@@ -274,7 +297,7 @@ class BlockSteps:
 
     @property
     def tap_count(self) -> int:
-        most = upper(self.taps)
+        most = upper(self.all_taps)
         assert most is not None, self.c.row  # ``share_by_threads`` refuses those
         return most
 
