@@ -12,6 +12,7 @@ from aotc.ir.dtypes import Array
 from aotc.runtime.device_arrays import DeviceMemory, PinnedMemory, stream_of
 from aotc.runtime.feeds import dims_of
 from aotc.runtime.shared_library import Library
+from aotc.runtime.status import GraphError
 
 if TYPE_CHECKING:
     from aotc.runtime.cuda_model import CudaModel
@@ -171,17 +172,28 @@ class CudaGraph:
         """Start the kernels as ``launch`` does.  ``dims``: {dimension: extent} that the caller has
         now; GraphError if the graph is for others."""
         model, bound = self._model, self._bound
-        ffi = model._ffi
         handle = bound.stream if stream is None else stream_of(stream, model.device)
+        at = model._ffi.cast("void *", handle)
         with model.on_device():
             if dims is not None:
-                names = [s["name"] for s in model._symbols]
-                now = {n: int(bound._syms[i]) for i, n in enumerate(names)} | dims_of(dims)
-                asked = ffi.new("int64_t[]", [now[n] for n in names] or 1)
+                asked = self._asked(dims_of(dims))
                 if self.captures:
-                    model._checked(model._library.function("graph_replay")(
-                        self._graph, asked, ffi.cast("void *", handle)))
+                    model._checked(model._library.function("graph_replay")(self._graph, asked, at))
                     return
             model.start("graph_launch", self._graph,
-                        (bound._syms, bound._in_pointers, bound._out_pointers,
-                         ffi.cast("void *", handle)), bound._syms)
+                        (bound._syms, bound._in_pointers, bound._out_pointers, at), bound._syms)
+
+    def _asked(self, dims: Mapping[str, int]) -> Any:
+        """The values of all symbols, as a C array, with those that a caller names.  ValueError for
+        names that the model lacks; GraphError if nothing was captured yet, and not for these."""
+        model, syms = self._model, self._bound._syms
+        names = [s["name"] for s in model._symbols]
+        unknown = [n for n in dims if n not in names]
+        if unknown:
+            raise ValueError(f"{model.name}: dimensions unknown: {', '.join(unknown)}; it has: "
+                             f"{', '.join(names) or 'none'}")
+        for n, own in zip(names, syms):
+            if not self.captures and dims.get(n, own) != own:
+                raise GraphError("AOTC_GRAPH_MISMATCH", f"{model.name}: the graph is of a call "
+                                 f"with {n} = {own}, not {dims[n]}; bind another one")
+        return model._ffi.new("int64_t[]", [dims.get(n, own) for n, own in zip(names, syms)] or 1)

@@ -191,6 +191,10 @@ def test_graphs_replay_calls(model, where):
     given = ByDlpack(twins, x) if where == "gpu" else x
     call = model.bind({"x": given, "w": w}, stream=twins_number(twins))
     graph = call.graph()
+    with pytest.raises(GraphError, match="of a call with n = 20, not 19; bind another one"):
+        graph.replay(dims={"n": 19})  # before anything was captured
+    with pytest.raises(ValueError, match="dimensions unknown: m; it has: n"):
+        graph.replay(dims={"m": 20})
     for _ in range(3):
         before = twins.aotc_cusim_captured()
         found = graph()["z"]
