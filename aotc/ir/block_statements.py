@@ -356,8 +356,9 @@ class TurnSums(Stmt):
 @dataclass(frozen=True)
 class Owned(Stmt):
     """``body`` for each of the "rows" or "columns" of ``sums``, numbered from ``first`` on, by the
-    threads that have sums there; inside of both ``sum`` is the one there.  wide: what a thread has
-    of neighbouring columns at once, for all of which the body's first condition is the same."""
+    threads that have sums there; inside of both ``sum`` is the one there.  width: neighbouring
+    columns that a thread has at once, of which ``axis`` is the first; ``sum`` is that of each of
+    them in the ``Neighbours`` of the body."""
 
     what: str
     sums: Sums
@@ -365,11 +366,11 @@ class Owned(Stmt):
     first: Expr
     body: Body
     sum: Var | None = None
-    wide: Wide | None = None
+    width: int = 1
 
     def lines(self) -> list[str]:
         named = f", {self.sum.name} the sum there" if self.sum is not None else ""
-        named += f", {self.wide}" if self.wide is not None else ""
+        named += f", the first of {self.width} neighbours each" if self.width > 1 else ""
         return [f"for {self.axis} of the {self.what} of {self.sums.name} from {show(self.first)}"
                 f"{named}", *text_of(self.body)]
 

@@ -31,10 +31,9 @@ from aotc.ir.block_statements import (
     access_bytes,
 )
 from aotc.ir.dtypes import BF16, DTYPES, TF32, Array, from_bf16, to_bf16, to_tf32
-from aotc.ir.expr import Const, Expr
+from aotc.ir.expr import Expr
 from aotc.ir.numbers.group_bytes import numbers_at, weights_at
-from aotc.ir.simplify import simplify
-from aotc.ir.statements import Barrier, Box, For, Range, Store, walk_body
+from aotc.ir.statements import Barrier, Box, Range, Store, walk_body
 from aotc.oracle.tile_runs import TileRuns
 
 
@@ -46,6 +45,7 @@ class BlockRuns(TileRuns):
         super().__init__(*args, **fields)
         self.block_sums: dict[str, Array] = {}
         self.held: dict[str, Array] = {}
+        self.summed: tuple[str, Array] | None = None  # the name of neighbours' sums, and those
 
     def product(self, s: Product) -> None:
         self.names |= {a.name: np.asarray(n, np.int64) for a, n in s.constants}
@@ -78,10 +78,15 @@ class BlockRuns(TileRuns):
             at = self.full(self.now(offset)) * DTYPES[dtype].size
             if np.any((at % step != 0) & (True if self.mask is None else self.mask)):
                 raise self.memory.fault(f"{step} bytes of {buffer} are not aligned to as many")
+        for e in range(wide.width):
+            self.names[s.axis.name] = first + e
+            if self.summed is not None:  # neighbours of a product
+                name, sums = self.summed
+                self.names[name] = sums[:, e]
+            self.body(s.body)
+        self.names.pop(s.axis.name)
         if before is not None:
             self.names[s.axis.name] = before
-        end = simplify(s.first + Const(wide.width))
-        self.body((For(s.axis, s.first, end, s.body),))
 
     # ------------------------------------------------------------ operands
 
@@ -249,12 +254,16 @@ class BlockRuns(TileRuns):
 
     def owned(self, s: Owned) -> None:
         rows = s.what == "rows"
-        count = s.sums.mr if rows else s.sums.nr
-        at = self.now(s.first) + np.arange(count).reshape(-1, *[1] * len(self.shape))
-        self.names[s.axis.name] = at
+        count = (s.sums.mr if rows else s.sums.nr) // s.width
+        number = s.width * np.arange(count).reshape(-1, *[1] * len(self.shape))
+        self.names[s.axis.name] = self.now(s.first) + number
         if s.sum is not None:  # columns inside of rows
-            self.names[s.sum.name] = self.block_sums[s.sums.name][0].T
+            sums = self.block_sums[s.sums.name][0].T
+            self.names[s.sum.name] = sums
+            if s.width > 1:
+                self.summed = s.sum.name, sums.reshape(count, s.width, *sums.shape[1:])
         self.inside((count,), None, lambda: self.body(s.body))
+        self.summed = None
 
 
 def _by_row(rows: Array) -> Callable[[Array | int], Array]:

@@ -4,11 +4,17 @@ neighbouring columns, and reads as many of a bias or a residual."""
 import numpy as np
 import pytest
 from cusim_build import needs_cxx
-from harness import Case, build_cases
-from te_programs import Maker, ax, relu
+from harness import Case, build_cases, differences
+from te_programs import Maker, ax, random_feeds, relu
 
+from aotc.emit.bundle.alignment import aligned_tensors
+from aotc.ir.block_statements import Neighbours
+from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Cast
 from aotc.ir.kernel.plan_stages import Contract
+from aotc.ir.statements import walk_body
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.run_plan import run_plan
 from aotc.sched import decide, lower
 from aotc.target import get_target
 
@@ -53,6 +59,19 @@ def test_columns_side_by_side_are_stored_together(columns, result, width):
         return
     assert c.wide.width == width and c.wide.writes == ("y",)
     assert {x.buffer for x in c.wide.reads} == {"r", "b"}
+
+
+@pytest.mark.parametrize("columns, result", [(72, "f16"), (128, "f32"), (35, "f32")])
+def test_the_plan_says_what_is_stored_at_once(columns, result):
+    """As statements, which run as such, and of which callers learn how their tensors must lie."""
+    program = dense(columns, result=result, rows=33, terms=16)
+    plan = lower(program, decide(program, TARGET), TARGET)
+    told = [s for k in plan.kernels for s in walk_body(k.body) if isinstance(s, Neighbours)]
+    assert [s.wide.width for s in told] == ([4] if columns != 35 else [])
+    found = {(t.onnx, t.size) for t in aligned_tensors([plan]) if t.kind == "out"}
+    assert found == ({("y", 4 * DTYPES[result].size)} if told else set())
+    feeds = random_feeds(program, np.random.default_rng(4), {})
+    assert differences(run_plan(plan, feeds), evaluate(program, feeds), 2e-3) == []
 
 
 @needs_cxx

@@ -28,7 +28,6 @@ from aotc.ir.block_statements import (
     FewRowSums,
     Hold,
     JoinSums,
-    Neighbours,
     Owned,
     Product,
     Recall,
@@ -39,14 +38,13 @@ from aotc.ir.block_statements import (
     Swizzle,
     TeamSums,
     TurnSums,
-    Wide,
 )
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Cast, Const, Var, substitute
+from aotc.ir.expr import Cast, Const, Var
 from aotc.ir.kernel.plan_stages import points
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import OWN, Body, Box, For, If, Let, Range, Spread
+from aotc.ir.statements import OWN, Body, Box, For, Let, Range, Spread
 from aotc.target.kernel_rows import ProductRow
 
 _UNROLL = "AOTC_UNROLL"
@@ -272,26 +270,21 @@ class ProductWriter(NeighbourWriter):
         sum_ = self.summed_at.format(j=f"(j + {element})")
         return {**self.env, "vars": {**self.env["vars"], self.summed: sum_}}
 
-    def _columns(self, s: Owned, wide: Wide) -> list[str]:
+    def _columns(self, s: Owned) -> list[str]:
         """The columns of a row that a thread has, several neighbours of them at a time."""
         assert s.sum is not None and self.of is not None, s
-        first, (store,) = Axis(self.names.fresh("column"), s.axis.extent), s.body
-        body: Body = (Neighbours(s.axis, first, wide, (store,)),)
-        if isinstance(store, If):
-            body = (replace(store, cond=substitute(store.cond, {s.axis: first}), body=(
-                Neighbours(s.axis, first, wide, store.body),)),)
         begin = "" if s.first == Const(0) else f"{c_index(s.first, 12)} + "
         self.summed, self.summed_at = s.sum, f"{s.sums.name}{self.here.element}"
         self.store_call = "aotc_store_far"  # a product has its kernel alone
-        inner = [f"const int64_t {first.name} = {begin}{neighbour_columns(self.of, wide.width)};",
-                 *self.inside(body)]
+        inner = [f"const int64_t {s.axis.name} = {begin}{neighbour_columns(self.of, s.width)};",
+                 *self.inside(s.body)]
         self.summed, self.store_call = None, NeighbourWriter.store_call
-        return [_UNROLL, f"for (int32_t j = 0; j < {self.here.columns[0]}; j += {wide.width}) {{",
+        return [_UNROLL, f"for (int32_t j = 0; j < {self.here.columns[0]}; j += {s.width}) {{",
                 *indent(inner), "}"]
 
     def owned(self, s: Owned) -> list[str]:
-        if s.wide is not None:
-            return self._columns(s, s.wide)
+        if s.width > 1:
+            return self._columns(s)
         rows = s.what == "rows"
         index, (count, place) = ("i", self.here.rows) if rows else ("j", self.here.columns)
         first = "" if s.first == Const(0) else f"{c_index(s.first, 12)} + "

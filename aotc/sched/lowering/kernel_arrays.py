@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 
 from aotc.ir.access import ArrayForm, ArrayOf
-from aotc.ir.block_statements import Digits, Owned, Product
+from aotc.ir.block_statements import Digits, Neighbours, Owned, Product
 from aotc.ir.expr import Const, Expr, compare, contains
 from aotc.ir.kernel.plan_kernels import Kernel
 from aotc.ir.read_boxes import Facts, conditions, guarded_loads
@@ -145,6 +145,9 @@ def _inside(value: object, scope: ProofScope) -> ProofScope:
     if isinstance(value, Owned):
         count = value.sums.mr if value.what == "rows" else value.sums.nr
         last = simplify(value.first + (count - 1))
+        return scope.inside({value.axis: ("range", value.first, last)})
+    if isinstance(value, Neighbours):
+        last = simplify(value.first + (value.wide.width - 1))
         return scope.inside({value.axis: ("range", value.first, last)})
     for f in fields(value) if is_dataclass(value) and not isinstance(value, For) else ():
         ranges = getattr(value, f.name)

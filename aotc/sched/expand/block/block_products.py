@@ -11,6 +11,7 @@ from aotc.ir.block_statements import (
     BlockTile,
     Commit,
     JoinSums,
+    Neighbours,
     Owned,
     Product,
     Sums,
@@ -18,10 +19,10 @@ from aotc.ir.block_statements import (
     TurnSums,
 )
 from aotc.ir.contents import names_in
-from aotc.ir.expr import Binary, Const, Expr, as_expr, compare
+from aotc.ir.expr import Axis, Binary, Const, Expr, as_expr, compare
 from aotc.ir.kernel.plan_kernels import Size
 from aotc.ir.simplify import simplify, upper
-from aotc.ir.statements import Barrier, Body, For, If, Let, Stmt, Store
+from aotc.ir.statements import OWN, Barrier, Body, For, If, Let, Stmt, Store
 from aotc.sched.expand.block.block_codes import BlockCodes
 from aotc.sched.expand.block.block_operands import Operands
 from aotc.sched.expand.block.block_steps import OTHERS, BlockSteps
@@ -29,6 +30,8 @@ from aotc.sched.expand.block.few_rows import FewRows, few_rows, find_places
 from aotc.sched.expand.block.single_rows import single_rows
 from aotc.sched.expand.expansion import Expansion
 from aotc.sched.expand.nests import loops
+
+FIRST = f"{OWN}first_column"  # the first of neighbouring columns
 
 
 def block_product(expansion: Expansion, at: BlockSteps, sizes: Mapping[str, Size],
@@ -129,11 +132,14 @@ def _teams(at: BlockSteps, sums: Sums) -> Body:
 
 def _epilogue(at: BlockSteps, sums: Sums) -> Stmt:
     """What becomes of the sums of a tile."""
-    c, lane = at.c, at.c.n.axis
+    c, column = at.c, at.c.n.axis
     store: Body = (Store(c.puts),)
+    if c.wide is not None:  # a thread's neighbours end where the columns do
+        first = Axis(FIRST, column.extent)
+        column, store = first, (Neighbours(column, first, c.wide, store),)
     if not at.whole("columns"):
-        store = (If(compare("lt", lane, c.n.hi), store),)
-    columns = Owned("columns", sums, lane, at.n0, store, c.acc, c.wide)
+        store = (If(compare("lt", column, c.n.hi), store),)
+    columns = Owned("columns", sums, column, at.n0, store, c.acc, c.wide.width if c.wide else 1)
     digits = at.digits(c.m, at.number, names_in(c.puts))
     body: Body = (*digits, columns)
     if not at.whole("rows"):
