@@ -17,7 +17,7 @@ from te_programs import Maker, ax
 
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
-from aotc.ir.expr import Cast
+from aotc.ir.expr import Cast, Const, Unary
 from aotc.ir.numbers.grouped import Grouping
 from aotc.sched import lower
 from aotc.sched.text_choices.choose_writing import choose_writing
@@ -153,6 +153,34 @@ def test_stores_of_a_plain_product_are_of_16_bytes(result, tmp_path):
     assert code.code.count("STG") == code.code.count("STG.128") > 0
     sums = c.micro.mr * c.micro.nr // kernel.threads
     assert code.code.count("STG") == sums * (2 if result == "f16" else 4) // 16
+
+
+def norm(rows, width):
+    """y = (x - its mean) * (1 / its deviation) * s + b along rows of x f32[rows, width]."""
+    m, i, j, r = Maker(), ax("i", rows), ax("j", width), ax("r", width)
+    for name, shape in (("x", (rows, width)), ("s", (width,)), ("b", (width,))):
+        m.input(name, *shape)
+    m.step("total", (i,), m.ref("x", i, r), (r,), "sum")
+    m.step("mean", (i,), m.ref("total", i) * (1 / width))
+    far = m.ref("x", i, r) - m.ref("mean", i)
+    m.step("squares", (i,), far * far, (r,), "sum")
+    variance = m.ref("squares", i) * (1 / width) + 1e-5
+    m.step("rstd", (i,), Const(1.0, "f32") / Unary("sqrt", variance))
+    m.step("y", (i, j), (m.ref("x", i, j) - m.ref("mean", i)) * m.ref("rstd", i) * m.ref("s", j)
+           + m.ref("b", j))
+    return m.done("y")
+
+
+@needs_sass
+def test_norms_read_and_write_16_bytes_and_say_what_turns_once(tmp_path):
+    """A block with a row of fewer packs than threads has no loop over them: each of a row's reads
+    stands in the code once.  Rows of a warp each are read by as many loads as they have packs."""
+    cases = [Case("short", norm(128, 768)), Case("rows", norm(4096, 1024))]
+    made = compiled(cases, GPUS["cuda:sm_90"], tmp_path / "b")
+    for (_, code, _), loads, registers in zip(made, (5, 38), (32, 80)):
+        assert not code.spilled and code.registers <= registers
+        assert code.code.count("LDG.128") == code.code.count("LDG") <= loads
+        assert code.code.count("STG.128") == code.code.count("STG") > 0
 
 
 SASS = """

@@ -43,8 +43,15 @@ class BlockWriter(ScalarWriter):
         at = self.names.fresh("at")
         binds = unflatten(s.ranges, extents, at, kind, self.names, names_in(s.body),
                           self.small)
+        inside = binds + self.inside(s.body)
+        count = points(s.ranges)
+        if count is not None and count <= step:  # compilers do not know that there is one turn
+            if count == step and binds and total == f"{count}u":
+                return BracedLines([f"const {kind} {at} = {first};", *inside])
+            lines = [f"if (const {kind} {at} = {first}; {at} < {total}) {{", *indent(inside), "}"]
+            return BracedLines(before + lines) if before else lines
         lines = [f"for ({kind} {at} = {first}; {at} < {total}; {at} += {step}) {{",
-                 *indent(binds + self.inside(s.body)), "}"]
+                 *indent(inside), "}"]
         return BracedLines(before + lines) if before else lines
 
     def first(self, s: First) -> list[str]:
