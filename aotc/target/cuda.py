@@ -71,6 +71,17 @@ def _few_grouped(mr: int) -> ProductRow:
                 grouped=GroupedWeights(expand=2.0, steps=LEAST))
 
 
+def _few_on_cores(mr: int, dtype: str) -> ProductRow:
+    """The same of f16 or bf16 on tensor cores, of which codes are the operand of 16 rows.
+    Registers hold the codes of two turns, so that those of the next one are on their way."""
+    row = _few_grouped(mr)
+    assert row.shared is not None
+    return replace(
+        row, name=f"dot_grouped_{dtype}_{row.tile}__mma", a=dtype, rate=8.0,
+        template="few_grouped_mma.cu.j2", grouped=GroupedWeights(expand=0.1, steps=LEAST),
+        shared=replace(row.shared, thread=(0, 0), registers=128))
+
+
 def _expanded(mr: int, nr: int, tm: int, tn: int, bk: int, teams: int = 1) -> ProductRow:
     """Row of f32 by weights in groups for more rows, whose threads make factors of weights while
     they bring them to the block's memory."""
@@ -164,6 +175,7 @@ _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4,
              _tensor_core_bytes(128, 128, 64, (64, 32), a, 128),
              _tensor_core_bytes(128, 256, 64, (64, 64), a, 255))),
          *(row for dtype in ("f16", "bf16") for row in (
+             _few_on_cores(8, dtype), _few_on_cores(16, dtype),
              _tensor_core_grouped(32, 64, (32, 32), dtype),
              _tensor_core_grouped(64, 64, (32, 32), dtype),
              _tensor_core_grouped(64, 128, (64, 32), dtype),

@@ -157,6 +157,14 @@ AOTC_DEVICE aotc_u32x4 aotc_load16(const void *from)
     return *static_cast<const aotc_u32x4 *>(from);
 }
 
+/* 8 bytes as two words, aligned to 8. */
+typedef uint2 aotc_u32x2;
+
+AOTC_DEVICE aotc_u32x2 aotc_load8(const void *from)
+{
+    return *static_cast<const aotc_u32x2 *>(from);
+}
+
 /* Four bytes as a word, aligned to 4, and four halves as floats, aligned to 8. */
 AOTC_DEVICE uint32_t aotc_load_word(const void *from)
 {

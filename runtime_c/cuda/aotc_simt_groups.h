@@ -80,11 +80,10 @@ AOTC_DEVICE uint32_t aotc_second(aotc_codes<aotc_bf16, 4>, uint32_t word)
     return word >> 4;
 }
 
-/* less[c], of column c of four neighbours, whose zero points lie at ``from``, or are none. */
-template <class T, int BITS, class From>
-AOTC_DEVICE void aotc_load_zeros(uint32_t *less, From from)
+/* less[c], of column c of four neighbours, whose zero points are in a word, or none. */
+template <class T, int BITS>
+AOTC_DEVICE void aotc_zero_pairs(uint32_t *less, uint32_t word)
 {
-    const uint32_t word = aotc_load_word(from);
     AOTC_UNROLL
     for (uint32_t c = 0; c < 4; ++c)
         less[c] = aotc_zero_pair(aotc_codes<T, BITS>(), aotc_bytes(word, word, c * 0x1111u));
@@ -98,30 +97,72 @@ AOTC_DEVICE void aotc_no_zeros(uint32_t *less)
         less[c] = aotc_zero_pair(aotc_codes<T, BITS>(), 0);
 }
 
+/* to[c], two terms of column c of four neighbours: of 8 bits of the two words at ``code``. */
+template <class T, int BITS, bool ZEROS>
+AOTC_DEVICE void aotc_code_pairs(uint32_t *to, const uint32_t *code, const uint32_t *less)
+{
+    constexpr aotc_codes<T, BITS> kind = {};
+    uint32_t second;
+    if constexpr (BITS == 4)
+        second = aotc_second(kind, code[0]);
+    else
+        second = code[1];
+    AOTC_UNROLL
+    for (uint32_t c = 0; c < 4; ++c) {
+        to[c] = aotc_code_pair(kind, aotc_bytes(code[0], second, 0x4400u + c * 0x1111u), less[c]);
+        if constexpr (ZEROS)
+            to[c] = aotc_less_zero(kind, to[c], less[c]);
+    }
+}
+
 /* A lane's registers of B of four tiles, b[c] of that with column c of four neighbours, for 16
  * steps of the sum: codes of two or of one of those in a row of bytes, ``apart`` bytes from one to
  * the next, the lane's first row at ``from``. */
 template <class T, int BITS, bool ZEROS, class From>
 AOTC_DEVICE void aotc_load_codes(uint32_t (*b)[2], From from, int32_t apart, const uint32_t *less)
 {
-    constexpr aotc_codes<T, BITS> kind = {};
     AOTC_UNROLL
     for (int32_t half = 0; half < 2; ++half) {
-        const auto row = from + half * BITS * apart;
-        const uint32_t first = aotc_load_word(row);
-        uint32_t second;
-        if constexpr (BITS == 4)
-            second = aotc_second(kind, first);
-        else
-            second = aotc_load_word(row + apart);
+        uint32_t code[BITS / 4], pair[4];
         AOTC_UNROLL
-        for (uint32_t c = 0; c < 4; ++c) {
-            const uint32_t bytes = aotc_bytes(first, second, 0x4400u + c * 0x1111u);
-            b[c][half] = aotc_code_pair(kind, bytes, less[c]);
-            if constexpr (ZEROS)
-                b[c][half] = aotc_less_zero(kind, b[c][half], less[c]);
-        }
+        for (int32_t i = 0; i < BITS / 4; ++i)
+            code[i] = aotc_load_word(from + (half * BITS + i) * apart);
+        aotc_code_pairs<T, BITS, ZEROS>(pair, code, less);
+        AOTC_UNROLL
+        for (int32_t c = 0; c < 4; ++c)
+            b[c][half] = pair[c];
     }
+}
+
+/* Two registers of four neighbouring terms of a row, aligned to 8 bytes, or zeros; and the same
+ * one by one. */
+template <class From>
+AOTC_DEVICE void aotc_load_pairs(uint32_t *to, From from, bool live = true)
+{
+    const aotc_u32x2 found = live ? aotc_load8(from) : aotc_u32x2{};
+    to[0] = found.x;
+    to[1] = found.y;
+}
+
+template <class From>
+AOTC_DEVICE void aotc_take_pairs(uint32_t *to, From from, bool live = true)
+{
+    AOTC_UNROLL
+    for (int i = 0; i < 2; ++i)
+        to[i] = live ? static_cast<uint32_t>(from[2 * i]) |
+                           static_cast<uint32_t>(from[2 * i + 1]) << 16
+                     : 0;
+}
+
+/* The scales of four neighbouring columns, of as many words as those have bytes. */
+template <int PLANES>
+AOTC_DEVICE void aotc_words_scales(float *scale, const uint32_t *words)
+{
+    uint32_t bytes[4] = {};
+    AOTC_UNROLL
+    for (int p = 0; p < PLANES; ++p)
+        bytes[4 - PLANES + p] = words[p];
+    aotc_join_bytes(scale, bytes[0], bytes[1], bytes[2], bytes[3]);
 }
 
 /* The scales of 8 neighbouring columns, as aotc_load_scales has those of 16. */

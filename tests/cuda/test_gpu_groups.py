@@ -103,6 +103,11 @@ CASES = {
     "4 bits": ("f16", lambda: halved(codes(37, 192, 70), "f16")),
     "4 bits, long groups": ("bf16", lambda: halved(codes(130, 384, 40, block=128), "bf16")),
     "4 bits, zeros": ("bf16", lambda: halved(codes(21, 96, 130, block=16, zeros=True), "bf16")),
+    "4 bits, 2 rows": ("f16", lambda: halved(codes(2, 224, 70, block=32, zeros=True), "f16")),
+    "4 bits, 8 rows": ("bf16", lambda: halved(codes(8, 384, 33, block=128), "bf16")),
+    "4 bits, 9 rows": ("f16", lambda: halved(codes(9, 100, 40, block=16), "f16")),
+    "8 bits, 16 rows": ("bf16", lambda: halved(codes(16, 144, 96, bits=8, zeros=True), "bf16")),
+    "8 bits, 3 rows": ("f16", lambda: halved(codes(3, 256, 64, bits=8, block=64), "f16")),
     "8 bits, zeros": ("f16", lambda: halved(codes(70, 128, 33, 8, 64, True), "f16")),
     "8 bits, ragged": ("bf16", lambda: halved(codes(19, 100, 50, bits=8), "bf16")),
     "blocks of 4 bits": ("f16", lambda: blocked(40, 128, 33, "f16", 4, 16, True)),
@@ -113,13 +118,20 @@ CASES = {
 
 @needs_cxx
 @pytest.mark.parametrize("name", every(CASES, 3))
-def test_products_of_many_rows_run_on_tensor_cores(name, tmp_path):
+def test_products_run_on_tensor_cores(name, tmp_path):
     dtype, make = CASES[name]
     model = make()
     ((_, row),) = products(model)
-    assert row.in_codes and row.a == dtype
     m, k = (d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim)
+    assert row.a == dtype and row.name.endswith("__mma") and row.in_codes == (m > FEW)
     check(model, {"x": rng(5).standard_normal((m, k)).astype(np.float32)}, dtype, tmp_path / "b")
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_few_rows_read_weights_once(dtype):
+    for m, mr in ((2, 8), (8, 8), (9, 16), (16, 16)):
+        ((_, row),) = products(halved(codes(m, 256, 4096), dtype))
+        assert row.name == f"dot_grouped_{dtype}_{mr}x32__mma", m
 
 
 def test_rows_of_f32_stay_exact():

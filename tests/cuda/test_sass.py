@@ -127,6 +127,29 @@ def test_loops_of_products_multiply(name, tmp_path):
 
 
 @needs_sass
+@pytest.mark.parametrize("name", [n if n == "cuda:sm_80" else pytest.param(
+    n, marks=pytest.mark.product) for n in GPUS])
+def test_few_rows_by_codes_cost_no_more_than_one(name, tmp_path):
+    """Instructions for each weight that is read, and no spills."""
+    target, wrong = GPUS[name], []
+    rows = [r for r in target.rows("dot") if r.grouped is not None and r.staging is None
+            and (r.tile.mr == 1 or r.a != "f32")]
+    cases = [(g, r) for g in GROUPINGS for r in rows]
+    made = compiled([long_grouped(r, target, g) for g, r in cases], target, tmp_path / "b")
+    one = 0.0
+    for (g, row), (_, code, _) in zip(cases, made):
+        loop = code.code.hot_loop(multiplier(row))
+        if row.tile.mr == 1:  # 8 loads of 16 columns
+            one = each = len(loop.instructions) / (16 * 64 / g.bits)
+        else:
+            each = len(loop.instructions) / (64 * loop.count("HMMA") / row.tile.mr)
+        if code.spilled or each > 1.1 * one:
+            wrong.append(f"{row.name}, {g}: {each:.2f}, of one row {one:.2f}; spills "
+                         f"{code.spilled}")
+    assert one and not wrong, "\n".join(wrong)
+
+
+@needs_sass
 @pytest.mark.product
 @pytest.mark.parametrize("name", GPUS)
 def test_maps_read_and_write_16_bytes(name, tmp_path):

@@ -44,7 +44,7 @@ def numbers(g, depth, columns, seed=0):
 def long_grouped(row, target, g):
     """Rows times weights in groups where tiles and steps are whole and rows lie at multiples of 16
     bytes, as in large models."""
-    size = (4 * row.tile.mr, 4 * row.tile.nr, 1024)
+    size = (row.tile.mr * (1 if row.staging is None else 4), 4 * row.tile.nr, 1024)
     return _matmul(row, target, "rows", g, size, stored=row.a).fast
 
 
@@ -70,7 +70,8 @@ def _matmul(row, target, mode, g, size, tile=(), special=(), stored=None):
     f, weights = dot_factors(stage)
     layout = dot_layout(f, weights, k, row, p.consts["w"].shape, True)
     staged = row.staging is not None and not row.in_codes
-    loops = {"lanes": "j", "k": "k", "a": "packed" if stored != row.a else mode,
+    packed = stored != row.a or row.a in HALVES and not row.in_codes
+    loops = {"lanes": "j", "k": "k", "a": "packed" if packed else mode,
              "b": "packed" if staged else "panel"}
     return pair(f"{mode} {rows},{columns},{depth} {g} {dict(tile)} {special}", p, stage.name, row,
                 loops, target, tile, {} if staged else {"w": layout.to_json()}, special=special,
@@ -80,7 +81,7 @@ def _matmul(row, target, mode, g, size, tile=(), special=(), stored=None):
 def grouped_cases(row, target):
     """Ragged sizes on every side, infinities and NaN."""
     mr, nr = row.tile.mr, row.tile.nr
-    every = GROUPINGS if row.shared is None else IN_CODES if row.in_codes else IN_STEPS
+    every = GROUPINGS if row.shared is None else IN_CODES if row.a in HALVES else IN_STEPS
     taken = [g for g in every if row.takes(grouped_dtypes(row.a, g.bits))
              and row.reads_groups_of(g.size, 3 * g.size)
              and (row.a not in INTEGER_ROWS or panel_fault(g, dot_step(row.a)) is None)]
@@ -92,7 +93,7 @@ def grouped_cases(row, target):
         yield _matmul(row, target, mode, g, (mr + 1, nr + 1, g.size + rest))
     for g in taken:
         yield _matmul(row, target, "rows", g, (2 * mr + 1, 2 * nr + 3, 3 * g.size))
-        if row.a == "f32":
+        if row.a not in INTEGER_ROWS:
             yield _matmul(row, target, "rows", g, (2 * mr, nr, 17), special=(INF, -INF, NAN))
     yield _matmul(row, target, "rows", g, (2 * mr + 3, 2 * nr, 64), {"i": mr + 2, "j": nr})
     yield _matmul(row, target, "rows", g, (Sym("m", 1, 40), nr + 2, 40))

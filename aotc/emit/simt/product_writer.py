@@ -12,10 +12,10 @@ from aotc.emit.c.integers import is_index
 from aotc.emit.c.loop_text import BracedLines, indent
 from aotc.emit.c.scalars import LocalNames, Scalars
 from aotc.emit.simt.few_rows_text import few_rows_names
-from aotc.emit.simt.group_text import group_names
+from aotc.emit.simt.group_text import few_group_names, group_names
 from aotc.emit.simt.neighbour_writer import NeighbourWriter
 from aotc.emit.simt.simt_writer import flat_count, unflatten
-from aotc.emit.simt.thread_sums import ThreadSums, neighbour_columns, thread_sums
+from aotc.emit.simt.thread_sums import MMA, ThreadSums, neighbour_columns, thread_sums
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.env import Env
 from aotc.ir.block_statements import (
@@ -48,9 +48,6 @@ from aotc.ir.statements import OWN, Body, Box, For, Let, Range, Spread
 from aotc.target.kernel_rows import ProductRow
 
 _UNROLL = "AOTC_UNROLL"
-# instruction of tensor cores that multiplies 32 bytes of the sum, by types of sums and of A
-_MMA = {"f32f16": "m16n8k16_f16f32", "f32bf16": "m16n8k16_bf16f32", "i32u8": "m16n8k32_u8s8",
-        "i32i8": "m16n8k32_s8s8"}
 _MOST = 8  # points of a thread that stand one behind the other
 
 
@@ -224,7 +221,7 @@ class ProductWriter(NeighbourWriter):
             "a_turn": _turn(a, "m"), "b_turn": _turn(b, "n"), **groups},
             a=self._now(s.a, own_a), b=self._now(s.b, own_b), sums=s.sums.name,
             element=_element(row.stored), element_b=_element(row.stored_b),
-            depth="SHARE" if s.sums.teams > 1 else "BK", mma=_MMA.get(s.sums.dtype + row.a, ""),
+            depth="SHARE" if s.sums.teams > 1 else "BK", mma=MMA.get(s.sums.dtype + row.a, ""),
             by_columns=s.by_columns, rounded=s.rounded)
         lines = [*block.lines, *text.splitlines()]
         return [f"if ({' && '.join(busy)}) {{", *indent(lines), "}"] if busy else lines
@@ -237,9 +234,10 @@ class ProductWriter(NeighbourWriter):
     def few_row_sums(self, s: FewRowSums) -> list[str]:
         block = Scalars(self.env, self.names)
         a, b = (address(self.env, x.buffer, x.offset, block.text) for x in (s.a, s.b))
+        row = self.row(s.row)
+        names = few_rows_names if row.per_thread else few_group_names
         text = self.template(s.template).render(
-            a=a, b=b, parts=self.env["buffer"](s.parts), **few_rows_names(
-                s, self.row(s.row), self.threads))
+            a=a, b=b, parts=self.env["buffer"](s.parts), **names(s, row, self.threads))
         return BracedLines([*block.lines, *text.splitlines()])
 
     def join_sums(self, s: JoinSums) -> list[str]:

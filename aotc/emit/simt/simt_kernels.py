@@ -26,7 +26,7 @@ from aotc.emit.text.places import POINTERS, cast_address, pointer
 from aotc.emit.text.wrapped import wrap_lines
 from aotc.errors import UnsupportedError
 from aotc.installed import TEMPLATES
-from aotc.ir.block_statements import BlockTile
+from aotc.ir.block_statements import BlockTile, FewRowSums
 from aotc.ir.contents import names_in, nodes, with_symbols
 from aotc.ir.dtypes import BF16, DTYPES
 from aotc.ir.expr import Guarded, Sym
@@ -68,7 +68,8 @@ def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = (),
     files |= library
     bf16 = BF16 in {d for p in plans for k in p.kernels for d in (
         *(n.dtype for n in nodes(k.body)), *(p.place(b).dtype for b in k.touched))}
-    groups = any(isinstance(s, BlockTile) and s.groups is not None
+    groups = any(isinstance(s, BlockTile) and s.groups is not None or isinstance(s, FewRowSums)
+                 and not target.product_row(s.row).per_thread
                  for p in plans for k in p.kernels for s in walk_body(k.body))
     for number, shared in enumerate(functions):
         chunk.append(_function(shared, target, name, env, rules))

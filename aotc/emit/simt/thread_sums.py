@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from aotc.ir.dtypes import DTYPES
 from aotc.target.kernel_rows import ProductRow
 
+# instruction of tensor cores that multiplies 32 bytes of the sum, by types of sums and of A
+MMA = {"f32f16": "m16n8k16_f16f32", "f32bf16": "m16n8k16_bf16f32", "i32u8": "m16n8k32_u8s8",
+       "i32i8": "m16n8k32_s8s8"}
 _CODES_COLUMN = "wn + j / 8 * 32 + lane % 4 * 8 + j % 8"
 
 
@@ -89,4 +92,4 @@ def turned_columns(width: int) -> str:
     return f"wn + j * 4 + {of}"
 
 
-__all__ = ["ThreadSums", "neighbour_columns", "thread_sums"]
+__all__ = ["MMA", "ThreadSums", "neighbour_columns", "thread_sums"]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from aotc.ir.access import is_multiple, is_unit, stride
 from aotc.ir.category import Factors, row_source
-from aotc.ir.dtypes import DTYPES, is_int
+from aotc.ir.dtypes import DTYPES, HALVES, is_int
 from aotc.ir.expr import Const, Expr, Load, as_expr, walk
 from aotc.ir.numbers.narrow import stored_half
 from aotc.ir.simplify import simplify, upper
@@ -41,8 +41,9 @@ def rows_fit(f: Factors, row: ProductRow, offset: Callable[[Load], Expr]) -> boo
     b, terms = row.b[0], as_expr(1)
     for r in f.k:
         terms = terms * r.extent
+    halves = row.a in HALVES and is_int(b)  # pairs of them are multiplied as they lie
     return may_stage(row, simplify(terms)) or _lie_evenly(f, offset) and (
-        is_multiple(terms, read_step(row.a, b)))
+        is_multiple(terms, read_step(row.a, b))) and not (halves and stored_half(f.a) is None)
 
 
 def shared_fault(f: Factors, row: ProductRow, offset: Callable[[Load], Expr],

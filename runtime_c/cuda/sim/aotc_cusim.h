@@ -209,6 +209,17 @@ aotc_u32x4 aotc_load16(From from)
     return aotc_load_bytes<aotc_u32x4>(from);
 }
 
+struct alignas(8) uint2 {
+    uint32_t x, y;
+};
+typedef uint2 aotc_u32x2;
+
+template <class From>
+aotc_u32x2 aotc_load8(From from)
+{
+    return aotc_load_bytes<aotc_u32x2>(from);
+}
+
 template <class From>
 uint32_t aotc_load_word(From from)
 {

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from aotc.ir.access import is_multiple, stride
-from aotc.ir.block_statements import BlockArray, FewRowSums
+from aotc.ir.block_statements import BlockArray, FewRowSums, Rounded
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES, HALVES, is_int
 from aotc.ir.expr import (
@@ -107,6 +107,8 @@ class FewRows:
     def rows(self) -> RowPlaces | None:
         """Where the template reads the rows; None if it cannot."""
         at, there = self.at, self._in_memory()
+        if at.row.a in HALVES and there is not None and there.dtype != at.row.a:
+            there = None  # pairs are multiplied as they lie
         if there is not None and (there.wide or DTYPES[there.dtype].size > 1):
             return there
         if may_stage(at.row, self.terms):
@@ -144,19 +146,24 @@ class FewRows:
         at, c = self.at, self.at.c
         most = self.terms.value if isinstance(self.terms, Const) else 0
         pitch = row_pitch(most, *self.dtypes)
-        k, x = Axis(f"{OWN}k", Const(pitch)), Var(f"{OWN}x", at.row.stored)
-        value = _row_element(c, at.row.stored)
+        dtype = at.row.stored
+        wide = "f32" if dtype in HALVES else dtype
+        k, x = Axis(f"{OWN}k", Const(pitch)), Var(f"{OWN}x", wide)
+        value = _row_element(c, wide)
         used = names_in(value)
         rule = all_hold([*([] if at.whole("rows") else [compare("lt", at.m0 + at.m, at.rows)]),
                          *([] if pitch == most else [compare("lt", k, self.terms)])])
         names = (*at.digits(c.m, at.m0 + at.m, used), *at.digits((*c.taps, c.k), k, used))
-        value = value if rule is None else Where(rule, value, Const(0, at.row.stored))
+        value = value if rule is None else Where(rule, value, Const(0, wide))
         ranges = (Range(at.m, Const(0), Const(at.mr)), Range(k, Const(0), Const(pitch)))
-        array = BlockArray(STAGED, at.row.stored, (at.mr, pitch), at.base + at.shared.sum_bytes,
+        array = BlockArray(STAGED, dtype, (at.mr, pitch), at.base + at.shared.sum_bytes,
                            "rows of A")
-        body: Body = (Spread(ranges, "threads", at.threads, (*names, Let(x, value), Store(
-            (Put(STAGED, simplify(at.m * pitch + k), x),)))), Barrier())
-        return RowPlaces(Box(STAGED, Const(0), (Const(pitch), Const(1))), at.row.stored, True, body,
+        place = simplify(at.m * pitch + k)
+        stored = Store((Put(STAGED, place, x),)) if wide == dtype else Rounded(
+            Box(STAGED, place), "", 1, dtype, x)
+        body: Body = (Spread(ranges, "threads", at.threads, (*names, Let(x, value), stored)),
+                      Barrier())
+        return RowPlaces(Box(STAGED, Const(0), (Const(pitch), Const(1))), dtype, True, body,
                          (array,))
 
     def _columns(self) -> Box:
