@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cuda_twins import Caller
 from cusim_build import needs_cxx
 from loop_cases import CASES
 from onnx.parser import parse_model
@@ -102,3 +103,32 @@ def test_a_context_of_its_own_memory_has_events_and_drops_them(bundle):
     assert count[0] == len(bundle.manifest["kernels"])
     library.function("destroy")(context)
     assert all(e == ffi.NULL for pair in context.events for e in pair)
+
+
+@pytest.mark.parametrize("counts", [True, False], ids=["counting", "plain"])
+def test_a_context_that_begins_again_gives_back_its_events(bundle, counts, tmp_path):
+    """Made with memory of its own or without; what other bytes stand there says nothing."""
+    made = bundle if counts else aotc.compile(parse_model(MODEL), tmp_path / "b", target=TARGET,
+                                              dims={"n": (1, 64)}, name="layers")
+    caller = Caller(made)
+    twins, ffi, null = caller.twins, caller.ffi, caller.ffi.NULL
+    alive, weights = twins.aotc_cusim_events(), ffi.new("aotc_weights *")
+    caller.model._open_weights(made.path, weights)
+    need = caller.library.function("arena_size_of")(caller.syms(64))
+    given = [twins.upload(np.zeros(n, np.uint8)) for n in (
+        caller.library.function("weights_device_bytes")(), need)]
+    caller.library.function("destroy")(caller.context)
+    own = twins.aotc_cusim_events()  # of others that have the library, too
+    assert own < alive
+    for _ in range(3):
+        assert caller("create", caller.context, weights) == "AOTC_OK"
+        assert twins.aotc_cusim_events() == alive
+        assert caller("init", caller.context, *given, need, null) == "AOTC_OK"
+        assert twins.aotc_cusim_events() == alive and caller.context.owned[0] == null
+        assert caller("init", caller.context, null, given[1], need, null) != "AOTC_OK"
+        assert twins.aotc_cusim_events() == own
+        ffi.buffer(caller.context)[:] = b"\xa5" * ffi.sizeof(caller.context[0])
+    assert caller("create", caller.context, weights) == "AOTC_OK"
+    caller.library.function("destroy")(caller.context)
+    caller.library.function("weights_close")(weights)
+    assert twins.aotc_cusim_events() == own

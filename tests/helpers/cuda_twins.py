@@ -33,6 +33,7 @@ _TWINS = """
     void aotc_cusim_hold_stream(void *, int);
     int64_t aotc_cusim_refused_calls(void);
     int64_t aotc_cusim_captured(void);
+    int64_t aotc_cusim_events(void);
 """
 TO_DEVICE, TO_HOST = 1, 2
 

@@ -46,6 +46,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     return cudaSuccess;
 }
 
+int64_t aotc_cusim_events(void)
+{
+    return static_cast<int64_t>(events.size());
+}
+
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     if (events.count(event) == 0 || event->device != cusim::current_device()

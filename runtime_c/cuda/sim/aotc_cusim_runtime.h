@@ -171,6 +171,9 @@ void aotc_cusim_set_devices(int count);
  * cudaErrorNotReady. */
 void aotc_cusim_hold_stream(void *stream, int held);
 
+/* Events that were made and not destroyed. */
+int64_t aotc_cusim_events(void);
+
 /* Calls of what waits, asks for memory or frees it that came while a stream was captured; pieces of
  * work that were captured, of all graphs. */
 int64_t aotc_cusim_refused_calls(void);
