@@ -33,6 +33,15 @@ def planned(target):
     return lower(program, schedule, target), schedule
 
 
+def open_blocks(text):
+    """The line in front of each brace that a text leaves open."""
+    opened = []
+    for line in text.splitlines():
+        for c in re.findall("[{}]", line):
+            opened.append(line) if c == "{" else opened.pop()
+    return opened
+
+
 def kernel_texts(files):
     """[(parameters, body)] of all kernels."""
     text = "".join(t.decode() for f, t in files.items() if "_kernels_" in f)
@@ -51,12 +60,13 @@ def test_kernels_wait_before_they_touch_a_tensor(target):
     files = render_bundle(plan, schedule, INFO).files
     texts = kernel_texts(files)
     assert len(texts) == len(shared_functions((plan,))) >= 3
-    for _, body in texts:
+    for parameters, body in texts:
         before, _, after = body.partition(WAIT)
         assert body.count(WAIT) == 1 and after.strip().startswith(START)
-        for line in before.strip().splitlines():  # places in shared memory, number of the block
-            assert re.match(r" *(AOTC_DYN_SMEM|const aotc_shared|const int64_t tile = )", line)
-            assert not re.search(r"\bt_\w+", line), line
+        weights = set(re.findall(r"__restrict__ (t_\w+)", parameters))
+        before = re.sub(r"/\*.*?\*/", "", before, flags=re.S)
+        assert {*re.findall(r"\bt_\w+|\bfault\b", before)} <= weights, before
+        assert not re.search(r"\b(for|if|else|while)\b", " ".join(open_blocks(before))), before
     launches = b"".join(t for f, t in files.items() if "_kernels_" in f)
     assert launches.count(b"AOTC_LAUNCH_DEPENDENT(") == len(plan.kernels)
     assert b"AOTC_LAUNCH(" not in launches

@@ -16,6 +16,7 @@ from aotc.emit.bundle.library_sources import device_library
 from aotc.emit.c.arrays import declaration
 from aotc.emit.c.loop_text import indent, signature
 from aotc.emit.c.scalars import LocalNames, rule_call
+from aotc.emit.simt.dependency_wait import with_dependency_wait
 from aotc.emit.simt.product_writer import ProductWriter
 from aotc.emit.text.c_names import c_comment, prefix
 from aotc.emit.text.cexpr import Argument, c_index, sym_field
@@ -37,9 +38,8 @@ from aotc.ir.simplify import lower, simplify, upper
 from aotc.ir.statements import OWN, walk_body
 from aotc.target.base import Target
 
-# how kernels are launched, True: that wait themselves for the one in front; and how these do
+# how kernels are launched, True: that wait themselves for the one in front
 _LAUNCHES = {False: "AOTC_LAUNCH", True: "AOTC_LAUNCH_DEPENDENT"}
-_DEPENDENCY = ["aotc_grid_dependency_wait();", "aotc_grid_launch_dependents();"]
 FILE_BYTES = 60_000  # kernels share a file up to about this much text: files compile in parallel
 # locals of the templates and what they call
 _LOCALS = LOCALS | frozenset("""
@@ -102,16 +102,17 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
         "arrays": {a.buffer: a for a in kernel.arrays}, "vars": {},
         "rule": rule_call(rules, kernel, "aotc", "fault")}
     names = names_in(kernel.body)
+    alone = _unwritten(shared) if target.dependent_launches else None
     writer = ProductWriter(values, LocalNames(), kernel.threads, base, target.product_row,
                            env.get_template)
-    body = writer.body(with_symbols(kernel.body, Argument.of))
+    body = writer.body(with_symbols(
+        kernel.body if alone is None else with_dependency_wait(
+            kernel.body, {*kernel.touched} - alone), Argument.of))
     assert kernel.lowered.block is not None, kernel.name
     bytes_ = block_bytes_of(kernel)
     head = ["AOTC_DYN_SMEM(unsigned char, shared);"] if bytes_ else []
     head += [_scratch_pointer(s) for s in kernel.scratch]
     head += ["const int64_t tile = (int64_t)blockIdx.x;"] if "tile" in names else []
-    head += _DEPENDENCY if target.dependent_launches else []
-    alone = _unwritten(shared) if target.dependent_launches else None
     parameters = [p for p, _ in _arguments(plan, shared.written.kernel, alone)]
     same = ", ".join(o.kernel.name for o in shared.kernels[1:])
     return env.get_template("kernel.cu.j2").render(

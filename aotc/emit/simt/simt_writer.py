@@ -10,6 +10,7 @@ from aotc.emit.bundle.library_sources import device_call_lines
 from aotc.emit.c.loop_text import BracedLines, indent
 from aotc.emit.c.scalar_writer import ScalarWriter
 from aotc.emit.c.scalars import LocalNames, Scalars
+from aotc.emit.simt.dependency_wait import DependencyWait
 from aotc.emit.text.cexpr import ATOM, c_index, c_int
 from aotc.emit.text.env import Env
 from aotc.ir.contents import names_in
@@ -65,6 +66,9 @@ class BlockWriter(ScalarWriter):
 
     def call(self, s: Call) -> list[str]:
         return device_call_lines(s, self.env)
+
+    def dependency_wait(self, s: DependencyWait) -> list[str]:
+        return ["aotc_grid_dependency_wait();", "aotc_grid_launch_dependents();"]
 
     def barrier(self, s: Barrier) -> list[str]:
         return ["aotc_syncthreads();"]
