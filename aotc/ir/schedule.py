@@ -5,9 +5,10 @@
 
 A group is one kernel.  ``computes`` are named by their first output buffer, in order.
 ``connect`` gives each edge inside the group (the buffer that flows over it) its level:
-``register`` (the producer is inlined into the consumer's loops: an epilogue or a prologue), or the
-name of a memory of the target's machine that scratch may be in, such as ``L1`` or ``L2`` (the
-producer is a stage of its own, its tile lives in the worker's slab).
+``register`` (the producer is inlined into the consumer's loops: an epilogue or a prologue),
+``stream`` (blocks of it are in registers: ``sched/rows/stream_stages.py``), or the name of a memory
+of the target's machine that scratch may be in, such as ``L1`` or ``L2`` (the producer is a stage of
+its own, its tile lives in the worker's slab).
 ``outputs`` are stored.  ``anchor`` is the stage whose axes the ``tile`` cuts; all other boxes
 follow from what is read.  ``choices`` has of each stage what is chosen of it alone
 (``ir/stage_choice.py``): its micro-kernel row, the axis over lanes, how operands are read, how its
@@ -37,6 +38,7 @@ from aotc.json_text import (
 )
 
 REGISTER = "register"  # the level of an edge whose producer is inlined
+STREAM = "stream"  # of one whose blocks are made, read and forgotten one after the other
 MATH = ("fast", "exact")
 OPTIMIZE = ("speed", "size")
 PRECISION = ("f32", "tf32", "bf16", "f16", "int8w", "int4w")  # of products' operands; sums are f32

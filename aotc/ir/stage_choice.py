@@ -19,8 +19,9 @@ Legal = tuple[str, ...] | tuple[int, int]  # its texts, or the least and the lar
 
 REUSE = ("recompute", "slide")
 TABLES = ("ukernel", "loops", "split", "reuse")  # of a group's JSON: {stage: what is chosen}
-ALL = ("contraction", "dot", "map", "move", "reduction", "window", "transform")
+ALL = ("contraction", "dot", "map", "move", "reduction", "window", "transform", "stream")
 PRODUCTS = ("contraction", "dot")
+STAGED = (*PRODUCTS, "stream")
 MAPS = ("map", "move")
 FOLDS = ("reduction", "window")
 ANY = (*ALL, "loops")
@@ -62,11 +63,12 @@ class StageChoice:
     # ------------------------------------------------------------ how its row walks it
     lanes: str = _walk("the axis that runs over vector lanes: the one along which most accesses "
                        "are side by side", "an axis", ALL, tries="axes")
-    k: str = _walk("the innermost axis of the sum of a product", "an axis of the sum", PRODUCTS)
-    a: str = _walk("how a product reads its rows: where they lie, or copied once per tile",
-                   ("rows", "packed"), PRODUCTS, tries="values")
+    k: str = _walk("the innermost axis of the sum of a product", "an axis of the sum", STAGED)
+    a: str = _walk("how a product reads its rows: where they lie, or copied once per tile; or, of "
+                   "a stream, from the sums of its other product", ("rows", "packed", "held"),
+                   STAGED, tries="values")
     b: str = _walk("how it reads its columns: packed into panels at compile time, where they lie, "
-                   "or copied by each work item", ("panel", "direct", "packed"), PRODUCTS)
+                   "or copied by each work item", ("panel", "direct", "packed"), STAGED)
     block: str = _walk("the axis whose neighbouring outputs are computed together, because they "
                        "share loads; of an exchange the axis that is written", "an axis", ALL,
                        "blocks", "blocks")
@@ -138,23 +140,23 @@ class StageChoice:
         "f32 elements that a window's blocks are fetched ahead (0: none are)", (0, 1 << 20), FOLDS)
     stages: int | None = _text(
         "steps of a product in the memory of a block of threads, the one that is multiplied among "
-        "them", (1, 8), (), PRODUCTS, "staging")
+        "them", (1, 8), (), STAGED, "staging")
     a_fetch: str | None = _text(
         "how A's elements come to that memory: as they are, while the threads go on, or each "
-        "computed, or loaded, into a register first", ("copy", "value"), (), PRODUCTS,
+        "computed, or loaded, into a register first", ("copy", "value"), (), STAGED,
         "staging")
     a_width: int | None = _text(
-        "elements of A that are fetched at once", (1, 16), (), PRODUCTS, "staging")
+        "elements of A that are fetched at once", (1, 16), (), STAGED, "staging")
     a_along: str | None = _text(
         "whose neighbours neighbouring threads fetch: those of the sum, or of the rows",
-        ("sum", "rows"), (), PRODUCTS, "staging")
+        ("sum", "rows"), (), STAGED, "staging")
     b_fetch: str | None = _text(
-        "how B's elements come to that memory", ("copy", "value"), (), PRODUCTS, "staging")
+        "how B's elements come to that memory", ("copy", "value"), (), STAGED, "staging")
     b_width: int | None = _text(
-        "elements of B that are fetched at once", (1, 16), (), PRODUCTS, "staging")
+        "elements of B that are fetched at once", (1, 16), (), STAGED, "staging")
     b_along: str | None = _text(
         "whose neighbours neighbouring threads fetch: those of the columns, or of the sum",
-        ("columns", "sum"), (), PRODUCTS, "staging")
+        ("columns", "sum"), (), STAGED, "staging")
     team: int | None = _text(
         "threads that fold an element together, or warps where lanes lie along the sum, in a "
         "block of threads", (1, 1024), (), FOLDS)

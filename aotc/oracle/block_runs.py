@@ -160,12 +160,12 @@ class BlockRuns(TileRuns):
 
     def block_tile(self, s: BlockTile) -> None:
         sums, kind = self.block_sums[s.sums.name], s.sums.dtype
-        a = self._operand(s.a, s.sums.mr, s.depth, s.swizzle[0], kind)
+        a = self.operand(s.a, s.sums.mr, s.depth, s.swizzle[0], kind)
         if s.groups is not None:
             self._step_groups(s, s.groups, a)
             return
         shape = (s.sums.nr, s.depth) if s.by_columns else (s.depth, s.sums.nr)
-        b = self._operand(s.b, *shape, s.swizzle[1], kind)
+        b = self.operand(s.b, *shape, s.swizzle[1], kind)
         b = b.T if s.by_columns else b
         a, b = (to_tf32(x) for x in (a, b)) if s.rounded == TF32 else (a, b)
         share = s.depth // s.sums.teams
@@ -181,7 +181,7 @@ class BlockRuns(TileRuns):
         sums, totals = (self.block_sums[x.name][0] for x in (s.sums, groups.totals))
         nr, extra = s.sums.nr, g.zeros + g.planes
         all_codes, own = s.depth * g.bits // 8, span * g.bits // 8  # rows
-        codes, beside = (self._operand(s.b, all_codes + s.depth // span * extra, nr, turned, "u8")
+        codes, beside = (self.operand(s.b, all_codes + s.depth // span * extra, nr, turned, "u8")
                          for turned in (s.swizzle[1], None))
         for n in range(s.depth // span):
             part = np.zeros((g.rows, nr), np.uint8)
@@ -194,7 +194,7 @@ class BlockRuns(TileRuns):
                 totals += sums * scale
                 sums[...] = 0
 
-    def _operand(self, box: Box, rows: int, columns: int, swizzle: Swizzle | None,
+    def operand(self, box: Box, rows: int, columns: int, swizzle: Swizzle | None,
                  dtype: str) -> Array:
         """A step of an operand in the block's memory, in the dtype of sums."""
         step = int(self.now(box.strides[0]))

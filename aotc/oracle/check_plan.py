@@ -25,8 +25,16 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
+from aotc.ir.kernel.operands import Operand, Slices
 from aotc.ir.kernel.plan_kernels import LoweredKernel, Steps
-from aotc.ir.kernel.plan_stages import Bindings, Call, Contract, Nest, Operand, Slices, Unrolled
+from aotc.ir.kernel.plan_stages import (
+    Bindings,
+    Call,
+    Contract,
+    Nest,
+    Stream,
+    Unrolled,
+)
 from aotc.ir.library import LIBRARY, item
 from aotc.ir.numbers.byte_panels import group_room
 from aotc.ir.plan import Place, Plan
@@ -278,6 +286,20 @@ class _Kernel:
         self.operand(c, c.b, self.loops(self.loops(outer, (c.n,)), sums), "B")
         self.kept(c, outer)
 
+    def stream(self, s: Stream) -> None:
+        """Both products, whose rows are the same; the values' A is what lies between."""
+        self.contract(s.scores)
+        scope = self.loops(self.loops(self.scope, s.scores.outer), (*s.scores.m, s.values.k))
+        self.known(scope, s.element, "element", (s.score,))
+        self.loads(scope, s.element)
+        c = s.values
+        outer = self.loops(self.scope, c.outer)
+        points = self.loops(self.loops(outer, c.m), (c.n,))
+        self.tiles(c)
+        for p in c.puts:
+            self.put(points, p, (c.acc, s.total))
+        self.operand(c, c.b, self.loops(self.loops(outer, (c.n,)), c.sums), "B")
+
     def slices(self, c: Contract, slices: Slices, scope: ProofScope) -> tuple[Range, ...]:
         """The loops of a sum whose slices engines copy, whose copies are checked."""
         first = slice_start(c.k.axis)
@@ -377,7 +399,7 @@ def _product_fits(room: int, a: Expr, b: Expr, scope: ProofScope) -> bool:
 
 _STAGES: dict[type, Callable[[_Kernel, Any], None]] = {
     Nest: _Kernel.nest, Unrolled: _Kernel.unrolled, Call: _Kernel.call,
-    Contract: _Kernel.contract}
+    Contract: _Kernel.contract, Stream: _Kernel.stream}
 
 
 def _copies_some(extent: Expr) -> Iterator[Expr]:

@@ -143,6 +143,19 @@ def _tensor_core_grouped(mr: int, nr: int, warp: tuple[int, int], dtype: str) ->
         shared=replace(row.shared, staging=staging, registers=registers))
 
 
+def _stream(nr: int, steps: int, registers: int, dtype: str) -> ProductRow:
+    """Row of one product of a group that streams: 64 rows, 16 of each warp, by NR columns, STEPS
+    terms at a time.  Scores have a step as long as their sum, values one as long as scores have
+    columns.  registers: of a thread where it is that of the values."""
+    tile = RegisterTile(64, nr // _LANES, _LANES)
+    return ProductRow(
+        f"stream_{dtype}_{tile}x{steps}__mma", "stream", dtype, (dtype,), "f32", tile,
+        "stream.cu.j2", rate=9.0, load_cost=1.0, shared=SharedTile(
+            steps=steps, threads=4 * _LANES, warp=(16, nr), registers=registers,
+            staging=Staging(usual=2, least=2, most=4, ways=("copy", "value"),
+                            pitch=(steps // 2, nr // 2), swizzled=True)))
+
+
 # Small tiles are for products of few rows and columns: a multiprocessor has one or two blocks of
 # those, and teams give it warps enough.  A large BK makes barriers rare and pads short sums; what
 # a row for those loses beside its twin is in its load_cost.
@@ -180,6 +193,10 @@ _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4,
              _tensor_core_grouped(64, 64, (32, 32), dtype),
              _tensor_core_grouped(64, 128, (64, 32), dtype),
              _tensor_core_grouped(128, 128, (64, 32), dtype))),
+         *(row for dtype in ("f16", "bf16") for row in (
+             *(_stream(n, 64, 168, dtype) for n in (32, 64, 128)),
+             *(_stream(64, n, 168, dtype) for n in (32, 128)),
+             _stream(32, 256, 255, dtype), _stream(256, 32, 255, dtype))),
          *thread_nests("simt"))
 
 

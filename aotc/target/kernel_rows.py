@@ -228,10 +228,10 @@ class ProductRow(KernelRow):
                  self.name, f"multiplies {self.a} by {self.b} to {self.sums}; element types are "
                  f"{', '.join(ELEMENTS)}")
         floats = all(map(is_float, (self.a, *self.b)))
-        _require(self.category == "contraction" and floats and self.sums == "f32" or (
+        _require(self.category in ("contraction", "stream") and floats and self.sums == "f32" or (
             self.category == "dot" and all(map(is_narrow, self.products))), self.name,
-            f"category {self.category!r}; contractions are of floats summed in f32, dots of "
-            "narrower numbers, as they lie in memory")
+            f"category {self.category!r}; contractions and streams are of floats summed in f32, "
+            "dots of narrower numbers, as they lie in memory")
         _require((self.grouped is None) == (self.sums != "f32" or not any(map(is_int, self.b))),
                  self.name, "integers that are summed in f32 are grouped weights, and only they")
         plain = self.shared is not None and self.shared.staging is None

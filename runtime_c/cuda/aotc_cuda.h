@@ -360,6 +360,28 @@ AOTC_DEVICE uint32_t aotc_pack_half2(aotc_half lo, aotc_half hi)
            static_cast<uint32_t>(__half_as_ushort(hi)) << 16;
 }
 
+/* Two floats, each to the nearest, halves to even, as a pair of halves, or of bf16. */
+AOTC_DEVICE uint32_t aotc_round_half2(float lo, float hi)
+{
+    const __half2 pair = __floats2half2_rn(lo, hi);
+    return reinterpret_cast<const uint32_t &>(pair);
+}
+
+AOTC_DEVICE uint32_t aotc_round_bf162(float lo, float hi)
+{
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(lo, hi);
+    return reinterpret_cast<const uint32_t &>(pair);
+}
+
+/* 2 to the power of x, by an instruction: off by 2 units in the last place at most, 0 for what is
+ * no normal number. */
+AOTC_DEVICE float aotc_exp2(float x)
+{
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
+
 /* Load four tiles of eight rows of 16 bytes, of elements of any type: lanes 8i..8i+7 give the rows
  * (aligned to 16) of tile i; of tile i, lane l receives bytes 4*(l%4)..4*(l%4)+3 of row l/4 in
  * r[i]: two elements of 16 bits, one of 32, four of 8. */

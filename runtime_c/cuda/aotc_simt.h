@@ -297,6 +297,70 @@ AOTC_WARP_INTEGERS(int64_t, uint64_t)
 AOTC_WARP_INTEGERS(uint32_t, uint32_t)
 AOTC_WARP_INTEGERS(uint64_t, uint64_t)
 
+/* ---------------------------------------------------------------- rows that are carried */
+
+/* Scores of 16 x 8 tiles, of which a thread has two neighbours in two rows and its quad the whole
+ * rows, join what is carried of each row, times a scale above 0: their greatest, the thread's share
+ * of the total of exp of the differences to that, and sums of products with those.  Scores become
+ * exps.  Of a row that is -inf so far exps are 0; of one with a NaN all that follows is NaN, which
+ * the greatest need not be. */
+template <int M, int N, int C>
+AOTC_DEVICE void aotc_carry_rows(float (&scores)[M][N][4], float (&sums)[M][C][4],
+                                 float (&greatest)[2 * M], float (&total)[2 * M], float scale)
+{
+    const float log2_e = 1.44269504f, unit = scale * log2_e;
+    AOTC_UNROLL
+    for (int i = 0; i < 2 * M; ++i) {
+        float most = -INFINITY;
+        AOTC_UNROLL
+        for (int j = 0; j < 2 * N; ++j)
+            most = fmaxf(most, scores[i / 2][j / 2][i % 2 * 2 + j % 2]);
+        most = fmaxf(most, aotc_shfl_xor(most, 1));
+        most = fmaxf(greatest[i], fmaxf(most, aotc_shfl_xor(most, 2)) * scale);
+        const float base = most == -INFINITY ? 0.0f : most * log2_e;
+        const float change = aotc_exp2(greatest[i] * log2_e - base);
+        greatest[i] = most;
+        total[i] *= change;
+        AOTC_UNROLL
+        for (int j = 0; j < 2 * N; ++j) {
+            float &score = scores[i / 2][j / 2][i % 2 * 2 + j % 2];
+            score = aotc_exp2(score * unit - base);
+            total[i] += score;
+        }
+        AOTC_UNROLL
+        for (int j = 0; j < 2 * C; ++j)
+            sums[i / 2][j / 2][i % 2 * 2 + j % 2] *= change;
+    }
+}
+
+/* The totals of rows, of which each thread of a quad has a share. */
+template <int N>
+AOTC_DEVICE void aotc_join_rows(float (&total)[N])
+{
+    AOTC_UNROLL
+    for (int i = 0; i < N; ++i) {
+        total[i] += aotc_shfl_xor(total[i], 1);
+        total[i] += aotc_shfl_xor(total[i], 2);
+    }
+}
+
+/* Sums of two neighbouring tiles as 16 x 16 rows of A, rounded to halves, or to bf16. */
+AOTC_DEVICE void aotc_hold_half(uint32_t (&a)[4], const float (&low)[4], const float (&high)[4])
+{
+    a[0] = aotc_round_half2(low[0], low[1]);
+    a[1] = aotc_round_half2(low[2], low[3]);
+    a[2] = aotc_round_half2(high[0], high[1]);
+    a[3] = aotc_round_half2(high[2], high[3]);
+}
+
+AOTC_DEVICE void aotc_hold_bf16(uint32_t (&a)[4], const float (&low)[4], const float (&high)[4])
+{
+    a[0] = aotc_round_bf162(low[0], low[1]);
+    a[1] = aotc_round_bf162(low[2], low[3]);
+    a[2] = aotc_round_bf162(high[0], high[1]);
+    a[3] = aotc_round_bf162(high[2], high[3]);
+}
+
 /* Report a broken rule by its number, from 1 on; the first launch that breaks one is told of. */
 AOTC_DEVICE void aotc_fault(int32_t *fault, int32_t rule)
 {

@@ -14,7 +14,8 @@ from te_programs import Maker, ax
 
 from aotc.emit.bundle.variants import EMITTERS
 from aotc.ir.expr import Const
-from aotc.ir.kernel.plan_stages import Contract, Slices
+from aotc.ir.kernel.operands import Slices
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.statements import For, Range, walk_body
 from aotc.sched import decide, lower
 from aotc.sched.expand.expansion import Expansion

@@ -70,6 +70,10 @@ class ProductWriter(NeighbourWriter):
         assert self.sums is not None, "statements of sums stand in a product"
         return self.sums
 
+    def share_of(self, sums: Sums) -> ThreadSums:
+        """What each thread has of sums."""
+        return self.here
+
     def product(self, s: Product) -> list[str]:
         self.of = row = self.row(s.row)
         self.small = frozenset(a.name for a in s.counters)
@@ -83,7 +87,7 @@ class ProductWriter(NeighbourWriter):
         return BracedLines(lines)
 
     def block_array(self, s: BlockArray) -> list[str]:
-        c, name = _element(s.dtype), s.name.removeprefix(OWN)
+        c, name = element_type(s.dtype), s.name.removeprefix(OWN)
         shape = "".join(f"[{n}]" for n in s.shape)
         note = f": {s.note}" if s.note else ""
         return [f"/* {name}{shape}{note} */",
@@ -203,7 +207,7 @@ class ProductWriter(NeighbourWriter):
 
     def sums_start(self, s: Sums) -> list[str]:
         note = f" /* {s.note} */" if s.note else ""
-        extents = "".join(f"[{n}]" for n in self.here.extents)
+        extents = "".join(f"[{n}]" for n in self.share_of(s).extents)
         return [f"{DTYPES[s.dtype].c} {s.name}{extents} = {{}};{note}"]
 
     def block_tile(self, s: BlockTile) -> list[str]:
@@ -218,15 +222,15 @@ class ProductWriter(NeighbourWriter):
         block = Scalars(self.env, self.names)
         groups = {} if s.groups is None else group_names(s, s.groups, block)
         text = self.template(s.template).render({
-            "a_turn": _turn(a, "m"), "b_turn": _turn(b, "n"), **groups},
-            a=self._now(s.a, own_a), b=self._now(s.b, own_b), sums=s.sums.name,
-            element=_element(row.stored), element_b=_element(row.stored_b),
+            "a_turn": turn(a, "m"), "b_turn": turn(b, "n"), **groups},
+            a=self.now(s.a, own_a), b=self.now(s.b, own_b), sums=s.sums.name,
+            element=element_type(row.stored), element_b=element_type(row.stored_b),
             depth="SHARE" if s.sums.teams > 1 else "BK", mma=MMA.get(s.sums.dtype + row.a, ""),
             by_columns=s.by_columns, rounded=s.rounded)
         lines = [*block.lines, *text.splitlines()]
         return [f"if ({' && '.join(busy)}) {{", *indent(lines), "}"] if busy else lines
 
-    def _now(self, box: Box, own: str) -> str:
+    def now(self, box: Box, own: str = "") -> str:
         at = "" if box.offset == Const(0) else c_index(box.offset, 12)
         at = (at + own).removeprefix(" + ") if own else at
         return self.env["buffer"](box.buffer) + (f" + ({at})" if at else "")
@@ -284,19 +288,20 @@ class ProductWriter(NeighbourWriter):
         if s.width > 1:
             return self._columns(s)
         rows = s.what == "rows"
-        index, (count, place) = ("i", self.here.rows) if rows else ("j", self.here.columns)
+        here = self.share_of(s.sums)
+        index, (count, place) = ("i", here.rows) if rows else ("j", here.columns)
         first = "" if s.first == Const(0) else f"{c_index(s.first, 12)} + "
         kind = "int32_t" if s.axis.name in self.small else "int64_t"
-        inner = [f"const {kind} {s.axis.name} = {first}{place};"]
+        inner = [f"const {kind} {s.axis.name} = {first}{place};"] * (
+            s.axis.name in names_in(s.body))
         known = self.env
         if s.sum is not None:
-            sum_ = f"{s.sums.name}{self.here.element.format(j='j')}"
+            sum_ = f"{s.sums.name}{here.element.format(j='j')}"
             self.env = {**known, "vars": {**known["vars"], s.sum: sum_}}
         inner += self.inside(s.body)
         self.env = known
         lines = _unrolled(index, count, inner)
-        return [f"if ({self.here.owner}) {{", *indent(lines), "}"] if (
-            rows and self.here.owner) else lines
+        return [f"if ({here.owner}) {{", *indent(lines), "}"] if rows and here.owner else lines
 
 
 def _unrolled(index: str, count: str, inner: Sequence[str]) -> list[str]:
@@ -304,7 +309,7 @@ def _unrolled(index: str, count: str, inner: Sequence[str]) -> list[str]:
             *indent(inner), "}"]
 
 
-def _turn(swizzle: Swizzle | None, row: str) -> str:
+def turn(swizzle: Swizzle | None, row: str) -> str:
     """C text of what turns the 16 bytes of a row of a number."""
     if swizzle is None:
         return ""
@@ -312,7 +317,7 @@ def _turn(swizzle: Swizzle | None, row: str) -> str:
     return f" ^ {row}{by} % {swizzle.chunks}"
 
 
-def _element(dtype: str) -> str:
+def element_type(dtype: str) -> str:
     return f"aotc_{KIND[dtype]}" if dtype in KIND else DTYPES[dtype].c
 
 
@@ -320,4 +325,4 @@ def _vector(width: int) -> str:
     return "aotc_f32x4" if width > 1 else "float"
 
 
-__all__ = ["ProductWriter"]
+__all__ = ["MMA", "ProductWriter", "element_type", "turn"]

@@ -17,7 +17,7 @@ from aotc.emit.c.arrays import declaration
 from aotc.emit.c.loop_text import indent, signature
 from aotc.emit.c.scalars import LocalNames, rule_call
 from aotc.emit.simt.dependency_wait import with_dependency_wait
-from aotc.emit.simt.product_writer import ProductWriter
+from aotc.emit.simt.stream_writer import StreamWriter
 from aotc.emit.text.c_names import c_comment, prefix
 from aotc.emit.text.cexpr import Argument, c_index, sym_field
 from aotc.emit.text.env import Env
@@ -47,7 +47,8 @@ _LOCALS = LOCALS | frozenset("""
     others a_now b_now a_held b_held parts tx ty owner team warp lane wm wn kc k_steps steps step
     next k0 tap row m n k e4 a b j p start x valid column slice part_sum turn sum total s shared
     fault threadIdx blockIdx blockDim gridDim warpSize half float4 dim3 min max abs at left stream
-    tiles error
+    tiles error greatest scores acc change base most score bn v_b_steps V_MR V_NR V_BK V_AK V_BN
+    V_A_STEP V_B_STEP
 """.split())
 
 
@@ -103,7 +104,7 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
         "rule": rule_call(rules, kernel, "aotc", "fault")}
     names = names_in(kernel.body)
     alone = _unwritten(shared) if target.dependent_launches else None
-    writer = ProductWriter(values, LocalNames(), kernel.threads, base, target.product_row,
+    writer = StreamWriter(values, LocalNames(), kernel.threads, base, target.product_row,
                            env.get_template)
     body = writer.body(with_symbols(
         kernel.body if alone is None else with_dependency_wait(

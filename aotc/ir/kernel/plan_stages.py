@@ -1,19 +1,19 @@
 """Stages of a lowered kernel: what each computes over which loops, before it is statements.
 
-    stage   = Nest | Contract | Unrolled | Call
+    stage   = Nest | Contract | Stream | Unrolled | Call
     range   = Range(axis, lo, hi)       axis runs lo <= axis < hi
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from aotc.ir.block_statements import Wide
 from aotc.ir.expr import Axis, Binary, Const, Expr, Shape, Var, maximum, show
+from aotc.ir.kernel.operands import Operand, Slices, Turned
 from aotc.ir.program import Fold
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.stage_choice import UNSAID, StageChoice
-from aotc.ir.statements import Body, Box, Let, Put, Range, Stmt
+from aotc.ir.statements import Box, Let, Put, Range, Stmt
 from aotc.ir.tile_statements import MicroKernel
 
 Bindings = tuple[tuple[Axis, Expr], ...]  # (name, what it stands for), in order
@@ -118,64 +118,6 @@ class Unrolled:
 
 
 @dataclass(frozen=True)
-class Operand:
-    """How a contraction reads one operand.
-
-    mode ``rows`` (A): element (m, tap, k) is ``buffer[offset + k*stride]``; where ``guard`` is
-    false the row reads zeros.  mode ``panel`` (B): packed panels, ``offset`` is the panel's first
-    element, k-step ``stride`` elements.  mode ``direct`` (B): ``buffer[offset + k*stride + n]``.
-    mode ``columns`` (B): ``buffer[offset + n*stride + k]``, zeros behind the last up to 16 bytes.
-    mode ``packed`` (A or B): ``value`` is evaluated into scratch ``buffer`` first.
-    ``tap`` is the step of direct B from one tap to the next (None: taps lie side by side).
-    ``pad`` (8-bit rows): a row in scratch, filled with ``value``, that is read instead of zeros.
-    """
-
-    BUFFERS: ClassVar[tuple[str, ...]] = ("buffer", "pad")
-    mode: str
-    buffer: str
-    offset: Expr
-    stride: Expr
-    guard: Expr | None = None
-    value: Expr | None = None
-    tap: Expr | None = None
-    pad: str = ""
-
-    @property
-    def packed(self) -> Expr:
-        """What an operand with a value is made of."""
-        assert self.value is not None, f"{self.mode} {self.buffer} has no value"
-        return self.value
-
-    def __str__(self) -> str:
-        value = f" = {show(self.value)}" if self.value is not None else ""
-        guard = f" if {show(self.guard)}" if self.guard is not None else ""
-        return (f"{self.mode} {self.buffer}[{show(self.offset)}] by {show(self.stride)}"
-                f"{value}{guard}")
-
-
-@dataclass(frozen=True)
-class Turned:
-    """Results that lie across the lanes in memory: they are gathered in ``scratch`` of so many
-    ``rows`` and stored from there by transposed blocks."""
-
-    BUFFERS: ClassVar[tuple[str, ...]] = ("scratch",)
-    scratch: str
-    rows: int
-
-
-@dataclass(frozen=True)
-class Slices:
-    """Sums that run ``steps`` of k at a time, kept in ``scratch`` between, in one tap of ``taps``,
-    which the Contract has no more.  fed: what engines copy for each slice, and waits for it."""
-
-    BUFFERS: ClassVar[tuple[str, ...]] = ("scratch",)
-    scratch: str
-    steps: int
-    taps: tuple[Range, ...] = ()
-    fed: Body = ()
-
-
-@dataclass(frozen=True)
 class Contract:
     """C[m, n] = sum over taps and k of A[m, tap, k] * B[tap, k, n], in register tiles of ``micro``.
 
@@ -261,6 +203,46 @@ class Contract:
 
 
 @dataclass(frozen=True)
+class Stream:
+    """Rows of weights times ``values``, block by block along the sum of that, and what is carried:
+
+        C[m, n] = sum over k of exp(x[m, k] - max over k of x[m, k]) * B[k, n]
+        x[m, k] = element(score, m, k),  score = sums of ``scores``
+
+    with rows m of both products, whose axes have the same names.  ``puts`` of the values use their
+    sums and ``total``, a row's sum of exp.  owner: the stage of the group whose choices are those
+    of the scores."""
+
+    scores: Contract
+    element: Expr
+    values: Contract
+    score: Var
+    total: Var
+    owner: str
+
+    @property
+    def row(self) -> str:
+        return self.scores.row
+
+    @property
+    def puts(self) -> tuple[Put, ...]:
+        return self.values.puts
+
+    @property
+    def key(self) -> Axis:
+        """Axis of the sum that goes by in blocks."""
+        return self.values.k.axis
+
+    @property
+    def products(self) -> tuple[Contract, Contract]:
+        return self.scores, self.values
+
+    def lines(self) -> list[str]:
+        return [f"stream along {self.values.k}", *(f"  {x}" for x in self.scores.lines()),
+                f"  x = {show(self.element)}", *(f"  {x}" for x in self.values.lines())]
+
+
+@dataclass(frozen=True)
 class Call(Stmt):
     """One item of a library kernel (``ir/library.py``).  dtype: of its first tensor; ``operands``:
     where the item lies in every buffer, in the order of its C arguments; ``numbers``: extents and
@@ -282,4 +264,4 @@ class Call(Stmt):
         return [f"call {self.kernel}_{self.dtype}({', '.join(parts)})"]
 
 
-Stage = Nest | Contract | Unrolled | Call
+Stage = Nest | Contract | Stream | Unrolled | Call

@@ -14,10 +14,12 @@ from collections.abc import Collection
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
+from aotc.sched.candidates.join_streams import join_streams
 from aotc.sched.candidates.partition import Partition
 from aotc.sched.choose.connect import number_groups, register_groups
 from aotc.sched.judge.judge import Judge
 from aotc.sched.model.tilegraph import order_groups
+from aotc.sched.rows.stream_stages import is_stream
 from aotc.target.base import Target
 
 BEAM = 3
@@ -29,9 +31,10 @@ def connect_by_cost(program: Program, target: Target, beam: int = BEAM,
     """Tuple of Groups; deterministic.  Groups of several stages have their tile, and each says in
     ``why`` what it is predicted to take and what its parts would.  apart: computes that are merged
     with no others."""
+    groups = join_streams(program, target, register_groups(program, apart))
     judge = Judge(program, target)
-    judge.own |= set(apart)
-    start = Partition.of(program, register_groups(program, apart), judge)
+    judge.own |= {*apart, *(c for g in groups if is_stream(g) for c in g.computes)}
+    start = Partition.of(program, groups, judge)
     states, edges = [start], _edges(program, start)
     for _ in range(PASSES):  # a merge can open the way for an edge that was refused before
         best = states[0]

@@ -16,6 +16,7 @@ from aotc.ir.category import dot_dtypes, is_grouped
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.program import Compute, Program, Rewrite, static_shape
 from aotc.passes.sums.split_k import RULE, LongSum, match_sum
+from aotc.sched.candidates.join_streams import stream_computes
 from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.sched.model.size import estimate_volume
 from aotc.target.base import Target
@@ -25,10 +26,11 @@ FETCHED = 16  # bytes of a product's operands, neighbours along the sum, that ar
 
 def choose_split_k(program: Program, target: Target,
                    taken: Collection[str]) -> tuple[Rewrite, ...]:
-    """The rewrites ``split_k`` of a Program, in program order, but of the computes ``taken``; none
-    where work items are not single tiles, shared by threads."""
+    """The rewrites ``split_k`` of a Program, in program order, but of the computes ``taken`` and of
+    those that stream; none where work items are not single tiles, shared by threads."""
     if not _makes_parts(target):
         return ()
+    taken = {*taken, *stream_computes(program, target)}
     near, found = Neighbourhoods(program, target, target.machine.workers), []
     for c in program.steps:
         m = _long_sum(program, target, c) if isinstance(c, Compute) and (

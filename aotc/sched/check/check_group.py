@@ -18,6 +18,7 @@ from aotc.sched.check.choices import choices_of, value_faults
 from aotc.sched.check.dot_faults import dot_faults
 from aotc.sched.check.item_faults import flat_faults, item_faults
 from aotc.sched.check.slice_faults import slice_faults
+from aotc.sched.check.stream_faults import stream_faults
 from aotc.sched.items.new_entries import find_new_entries, stored_entries
 from aotc.sched.memory.scratch import elements
 from aotc.sched.model.boxes import AnchorTile, Box, Places, starts_at_multiple, tile_anchor
@@ -36,6 +37,7 @@ from aotc.sched.model.stored_rows import columns_in_place, rows_in_place
 from aotc.sched.model.stored_sizes import physical_elements
 from aotc.sched.model.tilegraph import connect_levels
 from aotc.sched.rows.panels import panel_base
+from aotc.sched.rows.stream_stages import is_stream
 from aotc.sched.rows.transforms import find_transform
 from aotc.target.base import Target
 from aotc.target.kernel_rows import NestRow, ProductRow
@@ -83,7 +85,11 @@ def check_group(program: Program, schedule: Schedule, target: Target, g: Group) 
     except ScheduleError as err:
         return err.faults
     boxes, faults = step.boxes, faults + _scratch(g, step.places)
+    if is_stream(g):
+        faults += stream_faults(program, target, g)
     for s in stages:
+        if is_stream(g):
+            continue
         if s is not anchor and any(o.buffer in g.outputs for o in s.outputs):
             faults += _stored(g, s, boxes[s.name], tile)
         faults += _checked(program, schedule, target, g, s, boxes[s.name])

@@ -22,6 +22,7 @@ from aotc.sched.accelerator.kernels import unit_choice
 from aotc.sched.choose.divided import digit_choice
 from aotc.sched.choose.dot_choice import dot_choice, serving_rows
 from aotc.sched.choose.single_row import single_row_choice
+from aotc.sched.choose.stream_choice import stream_choices
 from aotc.sched.cost.accesses import match_conversion
 from aotc.sched.cost.lane_score import lane_score
 from aotc.sched.cost.product_rows import exact_dtypes, pick_row, reads_operands, wants_panels
@@ -38,6 +39,7 @@ from aotc.sched.model.stored_rows import columns_in_place, rows_in_place
 from aotc.sched.rows.exchange import exchange_choice
 from aotc.sched.rows.panels import panel_layout
 from aotc.sched.rows.settled_choices import Settled, Wanted
+from aotc.sched.rows.stream_stages import is_stream
 from aotc.sched.rows.winograd_stages import transform_inputs
 from aotc.target.base import Target
 from aotc.target.kernel_rows import NestRow, ProductRow
@@ -57,6 +59,9 @@ def choose_loops(program: Program, target: Target, groups: Sequence[Group],
             c.once("stored", s, partial(_stored, c, s))
     done = []
     for g in groups:
+        if is_stream(g):
+            done.append(replace(g, choices=stream_choices(program, target, g)))
+            continue
         found = {}
         for s in c.stages[g.name]:
             how, find = ("anchor", _anchor_choice) if g.anchor in s.computes else (

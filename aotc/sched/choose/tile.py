@@ -24,13 +24,15 @@ from aotc.sched.choose.flat_rows import count_rows_through
 from aotc.sched.choose.nest_tile import cut_nest
 from aotc.sched.choose.order import order_items, patch_items
 from aotc.sched.choose.slices import balance_panels, leaves_cache, slice_candidates
-from aotc.sched.choose.winograd_tile import slab_tile
+from aotc.sched.choose.stream_choice import stream_tile
+from aotc.sched.choose.winograd_kernels import slab_tile
 from aotc.sched.cost.decided import Decided
 from aotc.sched.cost.group_cost import fork_join_seconds, resident_buffers
 from aotc.sched.cost.row_cost import row_rate
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, contraction_factors, group_stages
 from aotc.sched.rows.row_blocks import row_block
+from aotc.sched.rows.stream_stages import is_stream
 from aotc.sched.rows.winograd_stages import has_transform
 from aotc.target.base import Target
 from aotc.target.kernel_rows import ProductRow
@@ -55,7 +57,9 @@ def _tiled(program: Program, target: Target, g: Group, layouts: Mapping[str, Lay
         return g  # a library call, whose items are its own; or work items that are settled
     anchor = next(s for s in stages if g.anchor in s.computes)
     split: Mapping[str, Mapping[str, int]] = {}
-    if has_transform(program, g):
+    if is_stream(g):
+        tile = stream_tile(program, target, g)
+    elif has_transform(program, g):
         tile = slab_tile(program, target, g, stages, anchor, layouts)
     elif len(stages) > 1:
         tile = {}  # one work item: tiles of several stages are chosen with the group

@@ -6,7 +6,7 @@ from typing import Any
 
 from aotc.ir.expr import Binary, Const, Expr
 from aotc.ir.kernel.plan_kernels import Ahead, Kernel, LoweredKernel, Steps
-from aotc.ir.kernel.plan_stages import Call, Contract, Nest, Stage, Unrolled
+from aotc.ir.kernel.plan_stages import Call, Contract, Nest, Stage, Stream, Unrolled
 from aotc.ir.plan import Place
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
@@ -27,6 +27,7 @@ from aotc.ir.statements import (
 )
 from aotc.sched.expand.block.block_products import block_product
 from aotc.sched.expand.block.block_steps import BlockSteps
+from aotc.sched.expand.block.block_streams import stream_product
 from aotc.sched.expand.block.few_rows import plain_contract
 from aotc.sched.expand.blocks import shared_nest
 from aotc.sched.expand.contracts import expand_contract
@@ -101,6 +102,9 @@ def _section(stage: Stage, expansion: Expansion, kernel: LoweredKernel, target: 
             stage, expansion, target.lanes, base, followed))
     if isinstance(stage, Call):
         return Section(stage.row, (stage,))
+    if isinstance(stage, Stream):
+        rows = target.product_row(stage.row), target.product_row(stage.values.row)
+        return Section(_title(stage, "columns"), stream_product(stage, rows, kernel.threads, base))
     assert isinstance(stage, Contract), stage  # its target has no rows of other kinds
     block = BlockSteps(plain_contract(stage), target.product_row(stage.row), kernel.threads, base)
     sizes = {s.name: s.elements for s in kernel.scratch} | {
@@ -136,6 +140,9 @@ _EXPAND: dict[type[Stage], Callable[[Any, Expansion], Body]] = {
 
 
 def _title(stage: Stage, columns: str) -> str:
+    if isinstance(stage, Stream):
+        keys = f"{stage.scores.micro.nr} of {stage.key.name} at a time"
+        return f"{_title(stage.scores, columns)}; {keys}; {_title(stage.values, columns)}"
     if isinstance(stage, Contract):
         rows = ", ".join(r.axis.name for r in stage.m) or "one row"
         return f"{stage.row}: rows {rows}, {columns} {stage.n.axis.name}, sum over " + ", ".join(

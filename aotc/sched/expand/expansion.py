@@ -1,11 +1,12 @@
 """What expanding one kernel needs: facts of its target, what it stores itself, fresh names."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.ir.kernel.plan_stages import Contract, Nest
+from aotc.ir.kernel.plan_stages import Contract, Nest, Stage, Stream
+from aotc.ir.schedule import Group
 from aotc.ir.statements import OWN
 from aotc.target.base import VectorFacts
 
@@ -41,4 +42,14 @@ def find_choice(stage: Contract | Nest, key: str, where: str) -> Any:
     return found
 
 
-__all__ = ["Expansion", "find_choice"]
+def with_writing(stage: Stage, owner: str, group: Group) -> Stage:
+    """A stage of a group's kernel with what the group says of how its statements are written."""
+    if isinstance(stage, Stream):
+        return replace(stage, scores=replace(
+            stage.scores, writing=group.choice(stage.owner).text), values=replace(
+                stage.values, writing=group.choice(owner).text))
+    return replace(stage, writing=group.choice(owner).text) if isinstance(
+        stage, (Contract, Nest)) else stage
+
+
+__all__ = ["Expansion", "find_choice", "with_writing"]

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from aotc.ir.access import affine_stride, stride
 from aotc.ir.expr import Axis, Binary, Const, Expr, minimum, substitute
-from aotc.ir.kernel.plan_stages import Contract, Turned
+from aotc.ir.kernel.operands import Turned
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.simplify import are_equal, simplify
 from aotc.ir.statements import OWN, Body, Box, Copy, Declare, If, Put, Range, Update
 from aotc.sched.expand.tile_loops import TileLoops

@@ -2,6 +2,6 @@
 
 Candidates are completed by ``choose`` first: they are compared as they would be built.
 
-Imports of ``sched``: model, narrowed_program, memory, cost, accelerator.kernels, lowering,
+Imports of ``sched``: model, rows, narrowed_program, memory, cost, accelerator.kernels, lowering,
 text_choices, choose.
 """

@@ -14,7 +14,7 @@ from aotc.ir.access import dim_order
 from aotc.ir.expr import Expr, Load, rewrite, show
 from aotc.ir.layout import Layout
 from aotc.ir.program import Compute, Program
-from aotc.ir.schedule import REGISTER, Group, Schedule
+from aotc.ir.schedule import REGISTER, STREAM, Group, Schedule
 from aotc.passes.winograd import stages_of_forms
 from aotc.sched.accelerator.kernels import add_in_place, fitted_tile
 from aotc.sched.choose.block_threads import choose_threads
@@ -35,6 +35,7 @@ from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.decided import decided_cost, usual_product
 from aotc.sched.cost.group_cost import Aligned, Cost, group_cost, pressure_seconds, resident_buffers
+from aotc.sched.cost.stream_cost import stream_rows, stream_seconds
 from aotc.sched.judge.text_choice_cost import copy_said, written_seconds
 from aotc.sched.memory.scratch import bounded_tile
 from aotc.sched.model.group_model import group_model
@@ -48,6 +49,7 @@ from aotc.sched.model.stages import (
     merge_stages,
 )
 from aotc.sched.model.tilegraph import merge_groups
+from aotc.sched.rows.stream_stages import find_stream, is_stream
 from aotc.sched.text_choices.choose_writing import kernel_faults
 from aotc.target.base import Target
 
@@ -166,6 +168,8 @@ class Judge:
     def finished(self, group: Group) -> Group:
         """The group as the Schedule has it: levels of its scratch, tile, why."""
         v = self.verdict(group)
+        if is_stream(group):
+            return group
         connect = {b: lv if lv == REGISTER else v.level for b, lv in group.connect.items()}
         if all(lv == REGISTER for lv in connect.values()):
             return group
@@ -225,6 +229,8 @@ class Judge:
     def _judged(self, group: Group) -> Verdict:
         try:
             stages = group_stages(self.program, group)
+            if is_stream(group):
+                return self._streamed(group)
             if len(stages) > MAX_STAGES:
                 return Verdict(False, why=f"{len(stages)} stages")
             if len(stages) > 1 and self.target.machine.threads and any(
@@ -237,6 +243,14 @@ class Judge:
             return self._costed(group, layouts, stages, model)
         except ScheduleError as err:
             return Verdict(False, why=str(err))
+
+    def _streamed(self, group: Group) -> Verdict:
+        """Of a group that streams: its rows make its tile."""
+        found = find_stream(self.program, group)
+        rows = None if found is None else stream_rows(self.program, self.target, found)
+        if found is None or rows is None:
+            return Verdict(False, why="it does not stream on rows of the target")
+        return Verdict(True, stream_seconds(self.target.machine, found, rows), level=STREAM)
 
     def _costed(self, group: Group, layouts: Mapping[str, Layout], stages: Sequence[Stage],
                 model: GroupModel) -> Verdict:

@@ -15,7 +15,7 @@ from aotc.ir.kernel.plan_kernels import (
 )
 from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.program import Program, static_shape
-from aotc.ir.schedule import Group, Schedule
+from aotc.ir.schedule import STREAM, Group, Schedule
 from aotc.sched.accelerator.kernels import place_copies
 from aotc.sched.items.context import Context
 from aotc.sched.items.group_context import Opened, open_group
@@ -24,12 +24,14 @@ from aotc.sched.lowering.lower_dot import lower_dot
 from aotc.sched.lowering.lower_flat import lower_flat
 from aotc.sched.lowering.lower_kept import lower_kept
 from aotc.sched.lowering.lower_nest import lower_nest
+from aotc.sched.lowering.lower_stream import lower_stream
 from aotc.sched.lowering.program_lines import program_lines
 from aotc.sched.lowering.threads import with_ends
 from aotc.sched.lowering.unroll import lower_unrolled
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.flops_and_bytes import group_bytes, group_flops, plain_part
 from aotc.sched.model.stages import Stage
+from aotc.sched.rows.stream_stages import find_stream, is_stream
 from aotc.sched.rows.transforms import data_loads
 from aotc.target.base import Target
 from aotc.target.kernel_rows import KernelRow, NestRow, ProductRow
@@ -80,7 +82,7 @@ def stage_group(program: Program, schedule: Schedule, target: Target, group: Gro
     ctx, stages, tile, step = at.ctx, at.stages, at.tile, at.step
     copies = place_copies(at)
     found = _in_order(at)
-    inside = step.places
+    inside = {*step.places, *(b for b, level in group.connect.items() if level == STREAM)}
     read = dict.fromkeys(b for s in stages for b in _read(target, group, s) if b not in inside)
     writes = tuple(dict.fromkeys(
         o.buffer for s in stages for o in s.outputs if o.buffer not in inside))
@@ -130,6 +132,13 @@ def _in_order(at: Opened) -> _Lowered:
     ctx = at.ctx
     lines, base = program_lines(ctx.program, ctx.group, at.stages), ctx.slab
     out = _Lowered(base)
+    if is_stream(ctx.group):
+        found = find_stream(ctx.program, ctx.group)
+        assert found is not None, ctx.group.name  # ``check_group`` refuses others
+        out.add((lower_stream(ctx, found, at.boxes),), found.values.name)
+        out.says[0] = tuple(line for s in at.stages for line in lines[s.name])
+        out.packed.append((len(ctx.scratch), ctx.slab))
+        return out
     for s in at.stages:
         out.starts.append(len(out.stages))
         ctx.slab = base  # what a stage packs is dead after it

@@ -7,7 +7,6 @@ from aotc.errors import ScheduleError
 from aotc.ir.access import ArrayForm, layout_from_json
 from aotc.ir.contents import with_symbols
 from aotc.ir.kernel.plan_kernels import Kernel, LoweredKernel, Size
-from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.plan import Place, Plan
 from aotc.ir.program import Branch, LibCall, Loop, Program
 from aotc.ir.schedule import Group, Schedule
@@ -15,6 +14,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.accelerator.kernels import engines
 from aotc.sched.check.check_schedule import check_schedule
 from aotc.sched.expand.expand_stages import expand_kernel
+from aotc.sched.expand.expansion import with_writing
 from aotc.sched.lowering.group_to_stages import Staged, kept_stages
 from aotc.sched.lowering.kernel_arrays import with_arrays
 from aotc.sched.lowering.kernel_names import kernel_names
@@ -129,9 +129,8 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
 
 def written_kernel(program: Program, target: Target, group: Group, found: Staged) -> LoweredKernel:
     """The kernel of a staged group, each stage with the choices of how it is written."""
-    stages = tuple(replace(s, writing=group.choice(owner).text)
-                   if isinstance(s, (Contract, Nest)) else s
-                   for s, owner in zip(found.kernel.stages, found.owners, strict=True))
+    stages = tuple(with_writing(s, owner, group) for s, owner in zip(
+        found.kernel.stages, found.owners, strict=True))
     found = with_transposed_results(replace(found, kernel=replace(
         found.kernel, stages=stages)), group, target)
     kernel = share_by_threads(found.kernel, target, lined_buffers(

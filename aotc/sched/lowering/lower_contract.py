@@ -6,8 +6,9 @@ from math import prod
 from aotc.ir.access import affine_parts, affine_stride, flat_index, is_multiple, linearise
 from aotc.ir.category import Axes, Dtypes, Factors
 from aotc.ir.expr import Axis, Const, Expr, Load, Where, substitute
+from aotc.ir.kernel.operands import Operand, Slices
 from aotc.ir.kernel.plan_kernels import Size, largest_size
-from aotc.ir.kernel.plan_stages import Contract, Operand, Slices
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.numbers.narrow import widen_half
 from aotc.ir.simplify import are_equal, simplify, upper

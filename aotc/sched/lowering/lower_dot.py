@@ -6,7 +6,8 @@ from math import prod
 from aotc.ir.access import affine_parts, flat_index, linearise
 from aotc.ir.category import Factors, dot_dtypes, row_source
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load
-from aotc.ir.kernel.plan_stages import Contract, Operand
+from aotc.ir.kernel.operands import Operand
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.numbers.byte_panels import panel_room
 from aotc.ir.numbers.grouped import Grouping, grouped_weights
 from aotc.ir.simplify import simplify

@@ -81,10 +81,11 @@ def runs_inside(c: Contract, which: str, along: str) -> bool:
     return along == ("sum" if which == "a" or is_int(c.micro.dtypes.sums) else "columns")
 
 
-def fetch_faults(c: Contract, scratch: Collection[str], lined: Collection[str]) -> list[str]:
-    """Operands of a Contract that cannot be fetched as its ``writing`` says."""
+def fetch_faults(c: Contract, scratch: Collection[str], lined: Collection[str],
+                 sides: str = "ab") -> list[str]:
+    """Operands ``sides`` of a Contract that cannot be fetched as its ``writing`` says."""
     said, faults = c.writing.said, list[str]()
-    for which in "ab":
+    for which in sides:
         width, along = said.get(f"{which}_width", 1), said.get(f"{which}_along")
         wide = width in _widths(c, which, str(along), lined)
         copied = said.get(f"{which}_fetch") == "copy"

@@ -14,11 +14,12 @@ from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Binary, Expr, Load, substitute, walk
 from aotc.ir.kernel.plan_kernels import LoweredKernel, Scratch
-from aotc.ir.kernel.plan_stages import Call, Contract, Nest, points
+from aotc.ir.kernel.plan_stages import Call, Contract, Nest, Stream, points
 from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.plan import Place, Plan
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
+from aotc.sched.expand.block.block_streams import stream_arrays, stream_steps
 from aotc.sched.expand.block.few_rows import staged_row_bytes
 from aotc.sched.expand.expansion import find_choice
 from aotc.sched.lowering.neighbours import (
@@ -74,6 +75,8 @@ def share_by_threads(kernel: LoweredKernel, target: Target,
                               and x.puts[0].buffer == s.puts[0].buffer], lines)
             width = find_choice(s, "neighbours", f"kernel {kernel.about.title}")
             return replace(s, team=_team(s, kernel, target), wide=wide_of(s, width, lines))
+        if isinstance(s, Stream):
+            return shared_stream(s, kernel, target, lined)
         if not isinstance(s, Contract):
             return s
         row = target.product_row(s.row)
@@ -87,6 +90,22 @@ def share_by_threads(kernel: LoweredKernel, target: Target,
     return replace(kernel, stages=stages, block=replace(
         kernel.block, held=_held(stages, target, kernel.threads), staged=max(
             _staged_bytes(s, target, kernel.threads, lined) for s in stages)))
+
+
+def shared_stream(s: Stream, kernel: LoweredKernel, target: Target, lined: Lined) -> Stream:
+    """The Stream, if its operands can be fetched as it says."""
+    title = f"kernel {kernel.about.title}"
+    for c, sides in zip(s.products, ("ab", "b")):
+        row = target.product_row(c.row)
+        for key in ("stages", *(k for k in WAY_CHOICES if k[0] in sides)):
+            find_choice(c, key, title)
+        for which in sides:
+            ways_left(c, which, row, {x.name for x in kernel.scratch}, lined)
+    if s.scores.writing.stages != s.values.writing.stages:
+        raise ScheduleError([f"{title}: stages {s.scores.writing.stages} of {s.owner}, "
+                             f"{s.values.writing.stages} of the other product of its stream; "
+                             "blocks of both come together: choose one number"])
+    return replace(s, values=replace(s.values, again=not _one_tile(s.values, _ends(kernel))))
 
 
 def _held(stages: Sequence[PlanStage], target: Target, threads: int) -> int:
@@ -155,7 +174,10 @@ def with_ends(kernel: LoweredKernel) -> LoweredKernel:
     return replace(kernel, stages=tuple(
         replace(s, ranges=closed(s.ranges), reduce=closed(s.reduce)) if isinstance(s, Nest) else
         replace(s, m=closed(s.m), part=None if s.part is None else closed((s.part,))[0])
-        if isinstance(s, Contract) else s for s in kernel.stages))
+        if isinstance(s, Contract) else replace(
+            s, scores=replace(s.scores, m=closed(s.scores.m)),
+            values=replace(s.values, m=closed(s.values.m)))
+        if isinstance(s, Stream) else s for s in kernel.stages))
 
 
 def _staged_bytes(stage: PlanStage, target: Target, threads: int, lined: Lined) -> int:
@@ -168,6 +190,9 @@ def _staged_bytes(stage: PlanStage, target: Target, threads: int, lined: Lined) 
             points(stage.ranges) or 1)
         return sum(DTYPES[v.dtype].size for v in stage.acc) * parts
     row = target.product_row(stage.row)
+    if isinstance(stage, Stream):
+        steps = stream_steps(stage, (row, target.product_row(stage.values.row)), threads, 0)
+        return max(a.offset + DTYPES[a.dtype].size * a.elements for a in stream_arrays(*steps))
     assert isinstance(stage, Contract) and row.shared is not None, stage.row
     if row.staging is None:
         return row.shared.sum_bytes + staged_row_bytes(stage, row, lined)
@@ -224,10 +249,17 @@ def barrier_faults(plan: Plan) -> list[str]:
             if isinstance(stage, Contract) and not stage.again and _used_again(kernel, n):
                 faults.append(f"kernel {kernel.name}, stage {n} ({stage.row}): the memory of its "
                               "steps is used again, without a barrier behind a tile")
-            if isinstance(stage, Contract):
+            for c, sides in _fetched(stage):
                 faults += [f"kernel {kernel.name}, stage {n}: {f}" for f in fetch_faults(
-                    stage, {s.name for s in kernel.scratch}, lined)]
+                    c, {s.name for s in kernel.scratch}, lined, sides)]
     return faults
+
+
+def _fetched(stage: PlanStage) -> tuple[tuple[Contract, str], ...]:
+    """The products of a stage, with their operands that are fetched."""
+    if isinstance(stage, Stream):
+        return (stage.scores, "ab"), (stage.values, "b")
+    return ((stage, "ab"),) if isinstance(stage, Contract) else ()
 
 
 def _verb(access: MemoryAccess) -> str:
@@ -245,9 +277,10 @@ def _accesses(kernel: LoweredKernel, places: Mapping[str, Place],
     stage = kernel.stages[number]
     if isinstance(stage, Call):  # alone in its kernel, and its function has barriers of its own
         return []
-    assert isinstance(stage, (Nest, Contract)), stage  # threads have no others
+    assert isinstance(stage, (Nest, Contract, Stream)), stage  # threads have no others
     scratch = {s.name: s for s in kernel.scratch}
-    loops = stage.ranges if isinstance(stage, Nest) else (*stage.outer, *stage.m, stage.n)
+    last = stage.values if isinstance(stage, Stream) else stage
+    loops = last.ranges if isinstance(last, Nest) else (*last.outer, *last.m, last.n)
     found: dict[tuple[str, bool, Expr | None, tuple[Range, ...]], None] = dict.fromkeys(
         (p.buffer, True, p.offset, loops) for p in stage.puts)
     found |= dict.fromkeys((b, False, at, ()) for b, at in _reads(stage))
@@ -273,8 +306,13 @@ def _memory(scratch: Scratch | None,
     return (place.storage, number), place.offset, upper(place.elements), place.dtype
 
 
-def _reads(stage: Nest | Contract) -> Iterator[tuple[str, Expr | None]]:
+def _reads(stage: Nest | Contract | Stream) -> Iterator[tuple[str, Expr | None]]:
     """(buffer, element offset or None) of all that a stage reads."""
+    if isinstance(stage, Stream):
+        for c in stage.products:
+            yield from _reads(c)
+        yield from ((n.buffer, n.index[0]) for n in walk(stage.element) if isinstance(n, Load))
+        return
     exprs = [p.value for p in stage.puts] + [p.offset for p in stage.puts]
     exprs += [p.guard for p in stage.puts if p.guard is not None]
     if isinstance(stage, Nest):
@@ -283,7 +321,7 @@ def _reads(stage: Nest | Contract) -> Iterator[tuple[str, Expr | None]]:
     else:
         for o in (stage.a, stage.b):
             exprs += [e for e in (o.offset, o.stride, o.guard, o.value) if isinstance(e, Expr)]
-            if o.mode != "packed":
+            if o.mode not in ("packed", "held"):
                 yield o.buffer, None
     for e in exprs:
         for n in walk(e):

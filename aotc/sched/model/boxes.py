@@ -26,7 +26,7 @@ from aotc.ir.kernel.plan_kernels import Size
 from aotc.ir.kernel.plan_stages import Bindings
 from aotc.ir.program import Program
 from aotc.ir.read_boxes import extent_bound, interval
-from aotc.ir.schedule import Group
+from aotc.ir.schedule import STREAM, Group
 from aotc.ir.simplify import are_equal, lower, simplify, upper
 from aotc.ir.statements import STEP, TILE, WORKERS
 from aotc.sched.model.patches import patch_places
@@ -226,7 +226,8 @@ def stage_boxes(program: Program, group: Group, stages: Sequence[Stage],
     real, asked = boxes_of_tile(program, group, stages, tile)
     _, wanted = whole_tiles(program, group, stages, tile)
     places = {}
-    for b in sorted((scratch - set(group.outputs)) & set(wanted)):
+    passing = {b for b, level in group.connect.items() if level == STREAM}  # in registers
+    for b in sorted((scratch - set(group.outputs)) & set(wanted) - passing):
         dims = []
         for (lo, last), there, extent in zip(wanted[b], asked[b], program.shape(b)):
             bound = extent_bound(lo, last)

@@ -15,16 +15,16 @@ from dataclasses import replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.program import Program
-from aotc.ir.schedule import REGISTER, Group
+from aotc.ir.schedule import REGISTER, STREAM, Group
 from aotc.target.base import Machine
 
 Life = tuple[int, int, int]  # bytes, first and last step
 
 
 def connect_levels(machine: Machine) -> tuple[str, ...]:
-    """What an edge inside a group may be connected at: ``register``, and the names of the memories
-    that scratch may be in, fastest first."""
-    return (REGISTER, *(x.name for x in machine.homes))
+    """What an edge inside a group may be connected at: ``register``, ``stream`` where threads share
+    a work item, and the names of the memories that scratch may be in, fastest first."""
+    return (REGISTER, *((STREAM,) if machine.threads else ()), *(x.name for x in machine.homes))
 
 
 def merge_groups(program: Program, source: Group, sink: Group, level: str) -> Group:

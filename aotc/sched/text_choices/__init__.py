@@ -2,6 +2,6 @@
 
 It runs last, and stands below the others because they ask what it would choose.
 
-Imports of ``sched``: model, shape_variants, common_groups, cost, items, check, expand,
+Imports of ``sched``: model, rows, shape_variants, common_groups, cost, items, check, expand,
 lowering.
 """

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from aotc.errors import ScheduleError
-from aotc.ir.kernel.plan_kernels import LoweredKernel, Size
+from aotc.ir.kernel.plan_kernels import LoweredKernel
 from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import Group, Schedule
@@ -24,9 +24,15 @@ from aotc.sched.lowering.lower import written_kernel
 from aotc.sched.lowering.neighbours import Lined, lined_buffers
 from aotc.sched.lowering.transposed_results import may_transpose
 from aotc.sched.model.stages import find_call, group_stages
+from aotc.sched.rows.stream_stages import is_stream
 from aotc.sched.shape_variants import Part, parts
 from aotc.sched.text_choices.block_writing import shared_nests, shared_product
-from aotc.sched.text_choices.own_writing import own_fold, own_product, usual_order
+from aotc.sched.text_choices.own_writing import (
+    choose_transposed_rows,
+    own_fold,
+    own_product,
+)
+from aotc.sched.text_choices.stream_writing import stream_writing
 from aotc.target.base import Target
 
 
@@ -92,6 +98,9 @@ def _written(program: Program, schedule: Schedule, target: Target) -> Schedule:
 def group_writing(program: Program, group: Group, target: Target, found: Staged) -> Group:
     """A group of computes, staged, with the choices of its stages filled in."""
     choices = dict(group.choices)
+    if is_stream(group):
+        return stream_writing(group, target, found, lined_buffers(
+            program, found.kernel, target))
     for name in dict.fromkeys(found.owners):
         said = group.choice(name).text
         stages: list[Contract | Nest] = []
@@ -101,7 +110,7 @@ def group_writing(program: Program, group: Group, target: Target, found: Staged)
                 continue
             s = replace(s, writing=said)
             if isinstance(s, Contract) and may_transpose(s, group, name, target):
-                rows = _transposed_rows(s, target, slab)
+                rows = choose_transposed_rows(s, target, slab)
                 chosen |= {} if rows is None else {"transposed_rows": rows}
                 s = with_turned(s, "turned", rows) if rows else s
             stages.append(s)
@@ -110,20 +119,6 @@ def group_writing(program: Program, group: Group, target: Target, found: Staged)
         if chosen := {k: v for k, v in chosen.items() if k not in said.said}:
             choices[name] = group.choice(name).with_said(chosen)
     return replace(group, choices=choices)
-
-
-def _transposed_rows(c: Contract, target: Target, slab: Size) -> int | None:
-    """Rows of a product's results, which lie across the lanes, that wait in scratch behind ``slab``
-    bytes; 0 in memory that has no room for them, None where panels run inside its rows."""
-    said, machine = c.writing, target.machine
-    if (said.order or usual_order(c)) == "rows" or said.transposed_rows is not None:
-        return None if said.order == "rows" else said.transposed_rows
-    rows = target.tuning.turned_rows
-    turned = with_turned(c, "turned", rows).turned
-    assert turned is not None
-    full = machine.managed and isinstance(slab, int) and (
-        slab + 4 * turned.rows * c.micro.nr > machine.near.capacity)
-    return 0 if full else rows
 
 
 def _stage_writing(stages: list[Contract | Nest], kernel: LoweredKernel, target: Target,

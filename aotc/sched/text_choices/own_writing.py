@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from aotc.ir.expr import Const, Expr
+from aotc.ir.kernel.plan_kernels import Size
 from aotc.ir.kernel.plan_stages import Contract, Nest
 from aotc.ir.stage_choice import TEXTS
 from aotc.ir.statements import Range
@@ -28,7 +29,9 @@ from aotc.sched.expand.sums_in_registers import (
     terms,
     unrolls,
 )
+from aotc.sched.expand.transposed_stores import with_turned
 from aotc.sched.model.size import float_nodes
+from aotc.target.base import Target
 from aotc.target.tuning import Tuning
 
 Found = dict[str, int | str]
@@ -181,4 +184,18 @@ def _lines_ahead(nest: Nest, expansion: Expansion) -> list[int]:
     return [] if found is None else [found[2]]
 
 
-__all__ = ["own_fold", "own_product", "usual_order"]
+def choose_transposed_rows(c: Contract, target: Target, slab: Size) -> int | None:
+    """Rows of a product's results, which lie across the lanes, that wait in scratch behind ``slab``
+    bytes; 0 in memory that has no room for them, None where panels run inside its rows."""
+    said, machine = c.writing, target.machine
+    if (said.order or usual_order(c)) == "rows" or said.transposed_rows is not None:
+        return None if said.order == "rows" else said.transposed_rows
+    rows = target.tuning.turned_rows
+    turned = with_turned(c, "turned", rows).turned
+    assert turned is not None
+    full = machine.managed and isinstance(slab, int) and (
+        slab + 4 * turned.rows * c.micro.nr > machine.near.capacity)
+    return 0 if full else rows
+
+
+__all__ = ["choose_transposed_rows", "own_fold", "own_product", "usual_order"]

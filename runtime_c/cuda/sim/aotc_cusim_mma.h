@@ -81,6 +81,23 @@ inline uint32_t aotc_pack_half2(aotc_half lo, aotc_half hi)
     return static_cast<uint32_t>(lo.bits) | static_cast<uint32_t>(hi.bits) << 16;
 }
 
+inline uint32_t aotc_round_half2(float lo, float hi)
+{
+    return aotc_pack_half2(aotc_to_half(lo), aotc_to_half(hi));
+}
+
+inline uint32_t aotc_round_bf162(float lo, float hi)
+{
+    return static_cast<uint32_t>(aotc_to_bf16(lo).bits) |
+           static_cast<uint32_t>(aotc_to_bf16(hi).bits) << 16;
+}
+
+inline float aotc_exp2(float x)
+{
+    const float power = std::exp2(x);
+    return power < 1.17549435e-38f ? 0.0f : power;
+}
+
 /* ------------------------------------------------------------------ ldmatrix */
 
 namespace cusim {

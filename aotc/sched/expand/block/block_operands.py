@@ -223,14 +223,14 @@ class Operands:
             column = simplify(swizzle.column(row, column))
         return Box(box.buffer, box.offset + row * box.strides[0] + column)
 
-    def fetched(self, which: str) -> Body:
-        """All of an operand's next step, to the block's memory."""
+    def fetched(self, which: str, step: Expr | None = None) -> Body:
+        """All of an operand's next step, or of another, to the block's memory."""
         at = self.at
         if which == "b" and at.grouping is not None:
             return BlockCodes(at).fetched()
         x, (fetch, width, _) = self._source(which), at.way(which)
         ranges, _, _ = self._points(which)
-        to, dtype = self._spot(which, at.next), at.dtype(which)
+        to, dtype = self._spot(which, at.next if step is None else step), at.dtype(which)
         own = Var(f"{OWN}x", "f32" if dtype in HALVES else dtype)
         if fetch == "copy":
             assert x.place is not None, which

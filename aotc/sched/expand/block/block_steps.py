@@ -28,16 +28,27 @@ def _own(name: str) -> Axis:
 @dataclass(frozen=True)
 class BlockSteps:
     """One Contract on ``row``, by ``threads``; ``base``: byte offset of the memory of its steps in
-    that of the block."""
+    that of the block; ``kind``: what names of its sizes and arrays begin with, beside another
+    product's."""
 
     c: Contract
     row: ProductRow
     threads: int
     base: int
+    kind: str = ""
 
     m0, next, step, k0, tap, number, start = map(_own, (
         "m0", "next", "step", "k0", "tap", "row", "start"))
     m, n, k, quarter = map(_own, ("m", "n", "k", "e4"))  # in a step; of what is fetched in fours
+
+    def named(self, name: str) -> Axis:
+        """A number that is the product's own."""
+        kind = self.kind if name.islower() else self.kind.upper()
+        return _own(f"{kind}_{name}" if kind else name)
+
+    def array(self, name: str) -> str:
+        """An array that is its own."""
+        return self.named(name.removeprefix(OWN)).name
 
     @property
     def shared(self) -> SharedTile:
@@ -201,8 +212,8 @@ class BlockSteps:
     def place_of(self, step: Expr) -> Body:
         """The first term of a step, and its tap."""
         if self.one_tap:
-            return (Let(self.k0, step * _own("BK")),)
-        return (Let(self.k0, simplify(step % self.k_steps) * _own("BK")),
+            return (Let(self.k0, step * self.named("BK")),)
+        return (Let(self.k0, simplify(step % self.k_steps) * self.named("BK")),
                 Let(self.tap, simplify(step // self.k_steps)))
 
     def digits(self, ranges: Sequence[Range], at: Expr, used: Collection[str]) -> Body:
@@ -254,13 +265,13 @@ class BlockSteps:
         if self.row.staging is None:
             b = self.c.micro.dtypes.b  # 16 bytes of it
             tn = 16 // (DTYPES[b].size * dot_step(self.row.a))
-            return tuple((_own(n), x) for n, x in (
+            return tuple((self.named(n), x) for n, x in (
                 ("MR", self.mr), ("NR", self.nr), ("TN", tn), ("TEAMS", self.teams),
                 ("SLICES", self.row.threads * tn // self.nr)))
         ak, bn = self.pitches
-        return ((_own("MR"), self.mr), (_own("NR"), self.nr), (_own("BK"), self.bk),
-                (_own("AK"), ak), (_own("BN"), bn), (_own("A_STEP"), self.mr * ak),
-                (_own("B_STEP"), self.b_rows * bn))
+        return tuple((self.named(n), x) for n, x in (
+            ("MR", self.mr), ("NR", self.nr), ("BK", self.bk), ("AK", ak), ("BN", bn),
+            ("A_STEP", self.mr * ak), ("B_STEP", self.b_rows * bn)))
 
     @property
     def b_rows(self) -> int:
@@ -272,16 +283,17 @@ class BlockSteps:
     def step_places(self, step: Expr) -> tuple[Box, Box]:
         """Where a step of A, and of B, lies in the block's memory."""
         slot = simplify(step % self.stages)
-        return (Box(A_STEPS, slot * _own("A_STEP"), (_own("AK"), Const(1))),
-                Box(B_STEPS, slot * _own("B_STEP"), (_own("BN"), Const(1))))
+        a, b = (Box(self.array(x), slot * self.named(each), (self.named(by), Const(1)))
+                for x, each, by in ((A_STEPS, "A_STEP", "AK"), (B_STEPS, "B_STEP", "BN")))
+        return a, b
 
     def arrays(self) -> tuple[BlockArray, ...]:
         """The arrays in the block's memory: stages of steps, over which the teams' sums lie in the
         end, and where the rows of all taps start."""
         (of_a, of_b), (ak, bn) = map(self.size, "ab"), self.pitches
-        a = BlockArray(A_STEPS, self.dtype("a"), (self.stages, self.mr, ak), self.base,
+        a = BlockArray(self.array(A_STEPS), self.dtype("a"), (self.stages, self.mr, ak), self.base,
                        "steps of A, MR rows of BK, AK apart")
-        b = BlockArray(B_STEPS, self.dtype("b"), (self.stages, self.b_rows, bn),
+        b = BlockArray(self.array(B_STEPS), self.dtype("b"), (self.stages, self.b_rows, bn),
                        a.offset + of_a * a.elements,
                        f"steps of B, {self.grouping}: codes, then what groups have" if (
                            self.grouping is not None) else

@@ -5,7 +5,8 @@ from aotc.ir.block_statements import BlockArray
 from aotc.ir.category import zero_outside
 from aotc.ir.contents import names_in
 from aotc.ir.expr import Axis, Const, Expr, Load, Var, compare
-from aotc.ir.kernel.plan_stages import Contract, Operand
+from aotc.ir.kernel.operands import Operand
+from aotc.ir.kernel.plan_stages import Contract
 from aotc.ir.numbers.narrow import widen_half
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (

@@ -1,0 +1,85 @@
+"""The statements of streams -> CUDA text: two products of a warp's whole rows, what is carried of
+those between."""
+
+from dataclasses import replace
+
+from aotc.emit.c.half_lanes import KIND
+from aotc.emit.c.loop_text import BracedLines
+from aotc.emit.c.scalars import Scalars
+from aotc.emit.simt.product_writer import MMA, ProductWriter, element_type, turn
+from aotc.emit.simt.thread_sums import ThreadSums
+from aotc.emit.text.cexpr import c_index
+from aotc.ir.block_statements import BlockTile, Owned, Product, Sums
+from aotc.ir.expr import Const, Var
+from aotc.ir.kernel.stream_statements import Assign, CarryRows, HeldTile, JoinRows, RowNumbers
+
+
+class StreamWriter(ProductWriter):
+    """CUDA text of all statements of a kernel.  ``rows``: the numbers of rows that are carried in
+    the product at work, ``streams``: whether it is a stream."""
+
+    rows: tuple[Var, ...] = ()
+    streams = False
+
+    def product(self, s: Product) -> list[str]:
+        self.rows, self.streams = (), self.row(s.row).category == "stream"
+        return super().product(s)
+
+    def share_of(self, sums: Sums) -> ThreadSums:
+        """A warp of a stream has its rows whole, of whatever sums."""
+        here = super().share_of(sums)
+        if not self.streams:
+            return here
+        return replace(here, extents=("WM / 16", f"{sums.nr} / 8", "4"),
+                       columns=(f"{sums.nr} / 4", here.columns[1]))
+
+    def row_numbers(self, s: RowNumbers) -> list[str]:
+        self.rows = (*self.rows, s.var)
+        block = Scalars(self.env, self.names)
+        text = block.text(s.value)
+        return [*block.lines, f"float {s.var.name}[WM / 8];", "AOTC_UNROLL",
+                "for (int32_t i = 0; i < WM / 8; ++i)", f"    {s.var.name}[i] = {text};"]
+
+    def owned(self, s: Owned) -> list[str]:
+        known = self.env
+        if s.what == "rows" and self.rows:
+            self.env = {**known, "vars": {**known["vars"], **{
+                v: f"{v.name}[i]" for v in self.rows}}}
+        lines = super().owned(s)
+        self.env = known
+        return lines
+
+    def assign(self, s: Assign) -> list[str]:
+        block = Scalars(self.env, self.names, [s.value])
+        text = block.text(s.value)
+        return [*block.lines, f"{self.env['vars'][s.var]} = {text};"]
+
+    def block_tile(self, s: BlockTile) -> list[str]:
+        if not self.streams:
+            return super().block_tile(s)
+        a, b = s.swizzle
+        row = self.row(s.row)
+        return BracedLines(self.template(s.template).render(
+            held="", a=self.now(s.a), b=self.now(s.b), sums=s.sums.name,
+            element=element_type(row.stored), kind=KIND[row.a], mma=MMA["f32" + row.a],
+            depth=s.depth, columns=s.sums.nr, bn=c_index(s.b.strides[0], 0),
+            a_turn=turn(a, "m"), b_turn=turn(b, "n"), by_columns=s.by_columns).splitlines())
+
+    def held_tile(self, s: HeldTile) -> list[str]:
+        row = self.row(s.row)
+        return BracedLines(self.template(s.template).render(
+            held=s.held.name, a="", b=self.now(s.b), sums=s.sums.name,
+            element=element_type(row.stored), kind=KIND[row.a], mma=MMA["f32" + row.a],
+            depth=s.held.nr, columns=s.sums.nr, bn=c_index(s.b.strides[0], 0),
+            a_turn="", b_turn=turn(s.swizzle, "n"), by_columns=s.by_columns).splitlines())
+
+    def carry_rows(self, s: CarryRows) -> list[str]:
+        scale = Scalars(self.env, self.names).text(Const(s.scale, "f32"))
+        return [f"aotc_carry_rows({s.scores.name}, {s.into.name}, {s.greatest.name}, "
+                f"{s.total.name}, {scale});"]
+
+    def join_rows(self, s: JoinRows) -> list[str]:
+        return [f"aotc_join_rows({s.total.name});"]
+
+
+__all__ = ["StreamWriter"]

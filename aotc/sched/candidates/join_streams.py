@@ -1,0 +1,140 @@
+"""Of step ``groups`` of ``decide``: products whose rows are weights made of another product's sums,
+which together become one group that streams where that is predicted to take less time."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from aotc.errors import ScheduleError
+from aotc.ir.expr import Load, loads
+from aotc.ir.program import Compute, Program
+from aotc.ir.schedule import REGISTER, STREAM, Group
+from aotc.sched.choose.connect import register_groups
+from aotc.sched.cost.accesses import match_conversion
+from aotc.sched.cost.stream_cost import stream_rows, stream_seconds
+from aotc.sched.judge.judge import Judge
+from aotc.sched.model.stages import contraction_factors
+from aotc.sched.model.tilegraph import order_groups, stored_outputs
+from aotc.sched.rows.stream_stages import find_stream, is_stream
+from aotc.target.base import Target
+
+MOST = 24  # computes between two products, those that masks are made of among them
+
+
+def join_streams(program: Program, target: Target, groups: Sequence[Group]) -> tuple[Group, ...]:
+    """The groups with those joined that stream together."""
+    if not target.rows("stream"):
+        return tuple(groups)
+    found = {g.name: g for g in groups}
+    owner = {c: g.name for g in groups for c in g.computes}
+    judge: Judge | None = None
+    for step in program.steps:
+        if not isinstance(step, Compute):
+            continue
+        for source in _sources(program, step):
+            joined = _joined(program, source, step, found, owner)
+            if joined is None:
+                continue
+            judge = judge or Judge(program, target, groups)
+            if _pays(judge, joined, [found[n] for n in _parts(joined, owner)]):
+                for name in _parts(joined, owner):
+                    del found[name]
+                found[joined.name] = joined
+                owner |= dict.fromkeys(joined.computes, joined.name)
+                break
+    return order_groups(program, list(found.values()))
+
+
+def stream_computes(program: Program, target: Target) -> frozenset[str]:
+    """The computes of a Program's groups that would stream."""
+    if not target.rows("stream"):
+        return frozenset()
+    return frozenset(c for g in join_streams(program, target, register_groups(program))
+                     if is_stream(g) for c in g.computes)
+
+
+def _parts(group: Group, owner: Mapping[str, str]) -> tuple[str, ...]:
+    """The groups whose computes a group has."""
+    return tuple(dict.fromkeys(owner[c] for c in group.computes))
+
+
+def _sources(program: Program, last: Compute) -> Iterator[Compute]:
+    """The products that the rows of a product are made of, by computes that are none."""
+    f = contraction_factors(program, last)
+    todo = [] if f is None else [n.buffer for n in loads(f.a)]
+    seen: dict[str, None] = {}
+    while todo and len(seen) <= MOST:
+        step = program.producer.get(todo.pop())
+        if not isinstance(step, Compute) or step.out in seen:
+            continue
+        seen[step.out] = None
+        if contraction_factors(program, step) is not None:
+            yield step
+        else:
+            todo += step.inputs
+
+
+def _joined(program: Program, source: Compute, last: Compute, groups: Mapping[str, Group],
+            owner: Mapping[str, str]) -> Group | None:
+    """The group of all that lies between two products, with both; None if it does not stream."""
+    inside = _between(program, source, last)
+    greatest = [c for c in inside if c.fold == "max"]
+    if len(greatest) != 1 or any(not isinstance(c.fold, str) for c in inside):
+        return None
+    names = dict.fromkeys(owner[c.out] for c in inside)
+    members = dict.fromkeys(c for n in names for c in groups[n].computes)
+    members |= dict.fromkeys(_conversions(program, (source, last), members, owner, groups))
+    computes = tuple(sorted(members, key=program.position.__getitem__))
+    made = {o for c in computes for o in program.producer[c].outs}
+    score = [b for b in greatest[0].inputs if b in {c.out for c in inside}]
+    passing = {*score, *(c.out for c in inside if c.fold in ("max", "sum") and c not in (
+        source, last))}
+    connect = {b: STREAM if b in passing else REGISTER for c in computes
+               for b in program.producer[c].inputs if b in made}
+    group = Group(groups[owner[last.out]].name, computes, stored_outputs(program, computes),
+                  last.out, connect)
+    try:
+        found = find_stream(program, group)
+    except ScheduleError:
+        return None
+    own = set() if found is None else {o.buffer for o in found.values.outputs}
+    return group if found is not None and set(group.outputs) == own else None
+
+
+def _between(program: Program, source: Compute, last: Compute) -> list[Compute]:
+    """The computes on the ways from one to another, with both, in order."""
+    behind, inside = {source.out}, [source]
+    for step in program.steps[program.position[source.out] + 1:program.position[last.out] + 1]:
+        if isinstance(step, Compute) and not behind.isdisjoint(step.inputs):
+            behind.add(step.outs[0])
+            inside.append(step)
+    before = {last.out}
+    kept = []
+    for step in reversed(inside):
+        if step.outs[0] in before:
+            before |= set(step.inputs)
+            kept.append(step)
+    return kept[::-1]
+
+
+def _conversions(program: Program, products: Collection[Compute], members: Collection[str],
+                 owner: Mapping[str, str], groups: Mapping[str, Group]) -> Iterator[str]:
+    """Maps that do nothing but convert what the products read, and that nobody else reads."""
+    for c in products:
+        for b in c.inputs:
+            step = program.producer.get(b)
+            alone = isinstance(step, Compute) and groups[owner[b]].computes == (b,) and (
+                {r.outs[0] for r in program.consumers[b]} <= {*members})
+            if alone and isinstance(step, Compute) and step.fold == "none" and (
+                    match_conversion(step.body) is not None or isinstance(step.body, Load)):
+                yield b
+
+
+def _pays(judge: Judge, joined: Group, parts: Sequence[Group]) -> bool:
+    """True if a group that streams is predicted to take less time than its parts."""
+    found = find_stream(judge.program, joined)
+    assert found is not None, joined.name
+    rows = stream_rows(judge.program, judge.target, found)
+    return rows is not None and stream_seconds(judge.target.machine, found, rows) < sum(
+        judge.verdict(g).seconds for g in parts)
+
+
+__all__ = ["join_streams"]

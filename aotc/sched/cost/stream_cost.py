@@ -1,0 +1,81 @@
+"""Time and rows of groups that stream (``rows/stream_stages.py``): each work item has the rows of
+one tile and goes along all columns of the stream, which come from the memory behind a block's."""
+
+from aotc.ir.dtypes import DTYPES, HALVES
+from aotc.ir.expr import Expr, Load, loads
+from aotc.ir.numbers.narrow import stored_half
+from aotc.ir.program import Program
+from aotc.ir.simplify import upper
+from aotc.sched.cost.block_figures import block_figures, tile_reach
+from aotc.sched.cost.group_cost import memory_rate
+from aotc.sched.cost.row_cost import row_rate
+from aotc.sched.model.held_numbers import is_held
+from aotc.sched.model.size import estimate, estimate_volume
+from aotc.sched.rows.stream_stages import Streamed
+from aotc.target.base import Machine, Target
+from aotc.target.kernel_rows import ProductRow
+
+Rows = tuple[ProductRow, ProductRow]  # of the scores, and of the values
+
+OPERATIONS = ("exp", "mul", "max", "sub", "add", "add")  # of a score, beside what makes it
+
+
+def stream_seconds(machine: Machine, found: Streamed, rows: Rows) -> float:
+    """Seconds of a call of usual extents on the two rows."""
+    scores, values = rows
+    depth = rows_up(estimate(found.scores.raxes[0].extent), scores.steps)
+    keys = rows_up(estimate(found.key.extent), scores.tile.nr)
+    batch = estimate_volume(a.extent for a in found.values.axes if a not in (
+        *found.valued.m, *found.valued.n))
+    count = estimate_volume(a.extent for a in found.valued.m)
+    items = batch * -(-count // scores.tile.mr)
+    waves = -(-items // machine.workers)
+    tuning = machine.tuning
+    mr, columns = scores.tile.mr, values.tile.nr
+    products = 2.0 * mr * keys * (depth + columns) / row_rate(scores, tuning)
+    others = mr * keys * sum(tuning.op_cost.get(n, 1) for n in OPERATIONS) * tuning.other_flops
+    size = DTYPES[scores.stored].size
+    staging = scores.staging
+    assert staging is not None, scores.name
+    # rows of the first product, and the usual stages of the columns of both
+    shared = size * (mr * scores.steps + staging.usual * scores.tile.nr * (scores.steps + columns))
+    held = min(waves, *(block_figures(machine, r, r.threads, shared).blocks for r in rows))
+    busy = waves * (products + others) / (machine.flops * tile_reach(machine, scores, held))
+    fetched = items * keys * (depth + columns) * size
+    rest = batch * count * (depth + columns) * size
+    return max(busy, fetched / memory_rate(machine, machine.outside(machine.near)),
+               (rest + batch * keys * (depth + columns) * size) / machine.memory.bandwidth
+               ) + machine.launch
+
+
+def rows_up(count: int, unit: int) -> int:
+    """The next multiple of ``unit``."""
+    return -(-count // unit) * unit
+
+
+def stream_rows(program: Program, target: Target, found: Streamed) -> Rows | None:
+    """The rows of the scores and of the values of a stream, those that are predicted to take the
+    least time; None where the target has none for what both products multiply."""
+    depth, columns = upper(found.scores.raxes[0].extent), upper(found.valued.n[0].extent)
+    if depth is None or columns is None or len(found.valued.n) != 1:
+        return None
+    rows = [r for r in target.rows("stream") if isinstance(r, ProductRow) and all(
+        _is_of(program, e, r.a) for e in (found.scored.a, found.scored.b, found.valued.b))]
+    pairs = [(s, v) for s in rows for v in rows if s.steps >= depth and v.tile.nr >= columns
+             and v.steps == s.tile.nr and v.tile.mr == s.tile.mr and v.a == s.a
+             and v.threads == s.threads]
+    return min(pairs, key=lambda p: (
+        stream_seconds(target.machine, found, p), p[0].tile.nr), default=None)
+
+
+def _is_of(program: Program, e: Expr, dtype: str) -> bool:
+    """True if an operand surely is of a dtype, or the model declares it so."""
+    half = stored_half(e)
+    if is_held(program, e, dtype) or half is not None and half.dtype == dtype:
+        return True
+    found = loads(e)
+    return dtype in HALVES and isinstance(e, Load) and len(found) == 1 and (
+        program.buffers[e.buffer].declared == dtype)
+
+
+__all__ = ["rows_up", "stream_rows", "stream_seconds"]

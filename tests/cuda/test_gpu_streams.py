@@ -1,0 +1,213 @@
+"""Attention on GPUs is one kernel that stores no scores, whatever masks, sizes and heads there are:
+found by what it computes, right under the simulator and in the interpreter of Plans."""
+
+import warnings
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from attention_forms import Form, attention_feeds, attention_form
+from cusim_build import needs_cxx
+from harness import every
+from mutants import plant_mutants, unnoticed
+from sass import compile_kernels, why_no_sass
+
+import aotc
+from aotc.errors import ScheduleError
+from aotc.ir.kernel.plan_stages import Stream
+from aotc.ir.schedule import STREAM
+from aotc.options import Options
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.run_plan import run_plan
+from aotc.passes.rewrites import apply_schedule_rewrites
+from aotc.pipeline import run_pipeline
+from aotc.sched import lower
+from aotc.target import TARGETS
+
+TARGET = "cuda:sm_80"
+GPUS = [t.name for t in TARGETS.values() if t.emitter == "simt" and t.name != "cuda"]
+FORMS = {
+    "plain": Form(), "ragged": Form(70, 50), "size 32": Form(33, 65, size=32),
+    "size 80": Form(65, 130, size=80), "size 128": Form(130, 200, size=128),
+    "size 256": Form(65, 70, size=256, heads=1), "columns": Form(40, 70, columns=128),
+    "added": Form(70, 130, mask="added", batch=2), "bias": Form(65, 66, mask="bias"),
+    "causal": Form(100, 100, mask="causal"), "behind": Form(20, 100, mask="causal"),
+    "kept": Form(70, 90, mask="kept"), "cap": Form(64, 64, cap=20.0),
+    "groups": Form(64, 100, heads=4, groups=2), "turned": Form(65, 64, turned=True)}
+NUMBERS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
+WANTED = 7.0  # instructions of the hot loop for each of tensor cores
+LIMITS = {32: 8.0}  # of keys of so many elements: exps are more than products
+
+
+def until(stage, model, target=TARGET):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return run_pipeline(Options(source=model, target=target, name="net", stop_after=stage))
+
+
+def streams(plan):
+    return [s for k in plan.kernels for s in k.lowered.stages if isinstance(s, Stream)]
+
+
+def exact(form, feeds):
+    """y in f64, by the formula."""
+    q, k, v = (feeds[n].astype("f8") for n in "qkv")
+    reps = form.heads // (form.groups or form.heads)
+    k, v = (np.repeat(x, reps, axis=1) for x in (k, v))
+    s = q @ k.swapaxes(2, 3) * form.size**-0.5
+    rows, keys = s.shape[2:]
+    if form.cap:
+        s = np.tanh(s / form.cap) * form.cap
+    if form.mask in ("added", "bias"):
+        s = s + feeds["mask"].astype("f8")
+    if form.mask == "kept":
+        s = np.where(feeds["mask"], s, -65504.0)
+    if form.mask == "causal":
+        s = np.where(np.tril(np.ones((rows, keys), bool), keys - rows), s, -np.inf)
+    with np.errstate(invalid="ignore"):
+        e = np.exp(s - s.max(axis=3, keepdims=True))
+        y = e / e.sum(axis=3, keepdims=True) @ v
+    return y.swapaxes(1, 2) if form.turned else y
+
+
+def check(form, got, feeds, dtype):
+    want, got = exact(form, feeds), got.astype("f8")
+    assert (np.isnan(got) == np.isnan(want)).all()
+    limit = 4e-3 if dtype == "f16" else 3e-2  # a few roundings of weights up to 1 and of outputs
+    assert np.nanmax(np.abs(got - want), initial=0) <= limit * np.nanmax(np.abs(want))
+
+
+@needs_cxx
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("name", every(FORMS, 5))
+def test_attention_is_one_stream(name, dtype, tmp_path):
+    form, model = FORMS[name], attention_form(FORMS[name], dtype)
+    plan = until("plan", model).plan
+    assert len(streams(plan)) == 1
+    scores = form.rows * form.keys
+    assert not any(p.storage == "arena" and p.elements.value >= form.heads * scores
+                   for p in plan.places if form.keys > 2 * form.size)
+    feeds = attention_feeds(form, dtype)
+    got = aotc.compile(model, tmp_path / "b", target=TARGET, name="net").load(
+        simulate=True).run(feeds)["y"]
+    assert got.dtype == NUMBERS[dtype]
+    check(form, got, feeds, dtype)
+
+
+@pytest.mark.parametrize("name", every(FORMS, 2))
+def test_the_interpreter_of_plans_runs_streams(name):
+    form, model = FORMS[name], attention_form(FORMS[name])
+    work, feeds = until("plan", model), attention_feeds(FORMS[name])
+    names = {p.onnx or p.name: p.name for p in work.plan.places}
+    program = apply_schedule_rewrites(work.program, work.schedule)
+    given = {b: feeds[program.buffers[b].onnx] for b in program.inputs}
+    assert names
+    got = run_plan(work.plan, given)[program.outputs[0]]
+    check(form, np.asarray(got), feeds, "f16")
+    want = np.asarray(evaluate(program, feeds)["y"]).astype("f8")
+    assert np.abs(np.asarray(got).astype("f8") - want).max() <= 4e-3 * np.abs(want).max()
+
+
+@needs_cxx
+def test_rows_without_a_number_stay_so(tmp_path):
+    """NaN, infinities, and rows that are masked whole, as the evaluator has them."""
+    form = Form(70, 90, mask="bias")
+    model, feeds = attention_form(form), attention_feeds(form)
+    feeds["mask"][0, 0, 3, 7], feeds["mask"][0, 1, 5, 80] = np.nan, np.inf
+    feeds["mask"][0, 0, 9] = -np.inf
+    feeds["mask"][0, 1, 11, :88] = -np.inf  # all of the first block of keys
+    feeds["v"][0, 1, 40] = np.inf
+    work = until("schedule", model)
+    with np.errstate(invalid="ignore"):
+        want = evaluate(apply_schedule_rewrites(work.program, work.schedule), feeds)["y"]
+    got = aotc.compile(model, tmp_path / "b", target=TARGET, name="net").load(
+        simulate=True).run(feeds)["y"]
+    assert np.isnan(want[0, 0, 3]).all() and np.isnan(want[0, 0, 9]).all()
+    assert not np.isnan(want[0, 0, 11]).any() and np.isfinite(want[0, 0]).sum() > 4000
+    assert (np.isnan(got) == np.isnan(want)).all()
+    there = np.isfinite(want)
+    assert (got[~there & ~np.isnan(want)] == want[~there & ~np.isnan(want)]).all()
+    assert np.abs(got[there].astype("f8") - want[there]).max() <= 1e-2
+
+
+@needs_cxx
+def test_nothing_that_keeps_threads_apart_can_be_left_out(tmp_path):
+    """Every wait, barrier and group, and the place of every step."""
+    form = Form(70, 300, mask="added")
+    built = aotc.compile(attention_form(form), tmp_path / "b", target=TARGET, name="net")
+    mutants = plant_mutants(tmp_path / "b")
+    model, feeds = built.load(simulate=True), attention_feeds(form)
+    want = exact(form, feeds)
+
+    def right():
+        got = model.run(feeds)["y"].astype("f8")
+        return np.abs(got - want).max() <= 4e-3 * np.abs(want).max()
+    assert right() and len(mutants) >= 4
+    missed = unnoticed(model, mutants, right)
+    assert not missed, "\n".join(missed)
+
+
+@pytest.mark.parametrize("length", [128, 1024, 8192])
+def test_no_scores_are_stored_at_any_length(length):
+    plan = until("plan", attention_form(Form(length, length, heads=12))).plan
+    assert len(plan.kernels) == 1 and len(streams(plan)) == 1
+    assert not any(p.storage == "arena" for p in plan.places)
+
+
+def test_what_does_not_stream_is_told(tmp_path):
+    work = until("schedule", attention_form(Form(mask="bias")))
+    schedule, program = work.schedule, work.program
+    (group,) = (g for g in schedule.groups if STREAM in g.connect.values())
+    rows = group.rows
+    scores = next(s for s in rows if group.choice(s).a == "packed")
+
+    def refused(new):
+        groups = tuple(new if g is group else g for g in schedule.groups)
+        with pytest.raises(ScheduleError) as err:
+            lower(program, _with(schedule, groups), TARGETS[TARGET])
+        return str(err.value)
+    simt = "contraction_f32_64x64__simt"
+    assert "legal here: stream_f16" in refused(_choosing(group, scores, row=simt))
+    assert "do not go together" in refused(_choosing(
+        group, scores, row="stream_f16_64x64x64__mma" if "128" in rows[scores]
+        else "stream_f16_64x128x64__mma"))
+    assert "blocks of both come together" in refused(_choosing(group, scores, stages=3))
+    passing = next(b for b, level in group.connect.items() if level == "register")
+    assert "level" in refused(_connected(group, passing))
+
+
+def _with(schedule, groups):
+    return replace(schedule, groups=groups)
+
+
+def _choosing(group, stage, **said):
+    return replace(group, choices=group.choices | {
+        stage: replace(group.choice(stage), **said)})
+
+
+def _connected(group, buffer):
+    return replace(group, connect=group.connect | {buffer: STREAM})
+
+
+@pytest.mark.skipif(bool(why_no_sass()), reason=why_no_sass())
+@pytest.mark.product
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("gpu", GPUS)
+def test_streams_spill_nothing_and_multiply(gpu, dtype, tmp_path):
+    wrong = []
+    for size in (32, 64, 128, 256):
+        folder = tmp_path / str(size)
+        aotc.compile(attention_form(Form(1024, 1024, size=size), dtype), folder, target=gpu,
+                     name="net")
+        for name, made in compile_kernels(folder, TARGETS[gpu].cflags).items():
+            loop = made.code.hot_loop("HMMA")
+            if loop is None:
+                continue
+            length = len(loop.instructions) / loop.count("HMMA")
+            limit = LIMITS.get(size, WANTED)
+            wrong += [f"{size} {name}: spills {made.spilled} bytes"] * bool(made.spilled)
+            wrong += [f"{size} {name}: {length:.2f} an HMMA, not {limit}"] * (length > limit)
+            wrong += [f"{size} {name}: copies less than 16 bytes"] * (
+                loop.count("LDGSTS") != loop.count("LDGSTS.128"))
+    assert not wrong, "\n".join(wrong)
