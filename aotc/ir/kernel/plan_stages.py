@@ -209,9 +209,8 @@ class Stream:
         C[m, n] = sum over k of exp(x[m, k] - max over k of x[m, k]) * B[k, n]
         x[m, k] = element(score, m, k),  score = sums of ``scores``
 
-    with rows m of both products, whose axes have the same names.  ``puts`` of the values use their
-    sums and ``total``, a row's sum of exp.  owner: the stage of the group whose choices are those
-    of the scores."""
+    with rows m of both products, whose axes have the same names.  ``puts`` of the values use
+    ``total``, too, a row's sum of exp.  owner: the stage whose choices are those of the scores."""
 
     scores: Contract
     element: Expr
@@ -229,17 +228,12 @@ class Stream:
         return self.values.puts
 
     @property
-    def key(self) -> Axis:
-        """Axis of the sum that goes by in blocks."""
-        return self.values.k.axis
-
-    @property
     def products(self) -> tuple[Contract, Contract]:
         return self.scores, self.values
 
     def lines(self) -> list[str]:
-        return [f"stream along {self.values.k}", *(f"  {x}" for x in self.scores.lines()),
-                f"  x = {show(self.element)}", *(f"  {x}" for x in self.values.lines())]
+        return [f"stream along {self.values.k}", *self.scores.lines(),
+                f"  x = {show(self.element)}", *self.values.lines()]
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ _EXPAND: dict[type[Stage], Callable[[Any, Expansion], Body]] = {
 
 def _title(stage: Stage, columns: str) -> str:
     if isinstance(stage, Stream):
-        keys = f"{stage.scores.micro.nr} of {stage.key.name} at a time"
+        keys = f"{stage.scores.micro.nr} of {stage.values.k.axis.name} at a time"
         return f"{_title(stage.scores, columns)}; {keys}; {_title(stage.values, columns)}"
     if isinstance(stage, Contract):
         rows = ", ".join(r.axis.name for r in stage.m) or "one row"

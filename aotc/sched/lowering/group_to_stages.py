@@ -31,7 +31,7 @@ from aotc.sched.lowering.unroll import lower_unrolled
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.flops_and_bytes import group_bytes, group_flops, plain_part
 from aotc.sched.model.stages import Stage
-from aotc.sched.rows.stream_stages import find_stream, is_stream
+from aotc.sched.rows.stream_stages import is_stream
 from aotc.sched.rows.transforms import data_loads
 from aotc.target.base import Target
 from aotc.target.kernel_rows import KernelRow, NestRow, ProductRow
@@ -133,9 +133,8 @@ def _in_order(at: Opened) -> _Lowered:
     lines, base = program_lines(ctx.program, ctx.group, at.stages), ctx.slab
     out = _Lowered(base)
     if is_stream(ctx.group):
-        found = find_stream(ctx.program, ctx.group)
-        assert found is not None, ctx.group.name  # ``check_group`` refuses others
-        out.add((lower_stream(ctx, found, at.boxes),), found.values.name)
+        out.add((lower_stream(ctx, at.boxes),), next(
+            s.name for s in at.stages if ctx.group.anchor in s.computes))
         out.says[0] = tuple(line for s in at.stages for line in lines[s.name])
         out.packed.append((len(ctx.scratch), ctx.slab))
         return out

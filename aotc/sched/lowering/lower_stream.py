@@ -10,12 +10,14 @@ from aotc.ir.simplify import simplify
 from aotc.sched.items.context import Context
 from aotc.sched.lowering.lower_contract import lower_contract
 from aotc.sched.model.boxes import Box
-from aotc.sched.rows.stream_stages import SCORE, TOTAL, Streamed
+from aotc.sched.rows.stream_stages import SCORE, TOTAL, find_stream
 
 
-def lower_stream(ctx: Context, found: Streamed, boxes: dict[str, Box]) -> Stream:
+def lower_stream(ctx: Context, boxes: dict[str, Box]) -> Stream:
     """The Stream of a group, over the box of its last product."""
     group, target = ctx.group, ctx.target
+    found = find_stream(ctx.program, group)
+    assert found is not None, group.name  # ``check_group`` refuses others
     scores, values = found.scores, found.values
     box = boxes[values.name] | {found.key: (Const(0), simplify(found.key.extent - 1))}
     first = lower_contract(ctx, scores, target.product_row(group.choices[scores.name].row),

@@ -141,11 +141,11 @@ def _elements(stream: Stream, scores: BlockSteps, own: Sums) -> Body:
         return ()
     known: Body = (Assign(score, element),) if element != score else ()
     if not whole:
-        there = compare("lt", stream.key, stream.scores.n.hi)
+        there = compare("lt", stream.values.k.axis, stream.scores.n.hi)
         known = (If(there, known, (Assign(score, NONE),)),) if known else (
-            If(compare("ge", stream.key, stream.scores.n.hi), (Assign(score, NONE),)),)
+            If(compare("ge", stream.values.k.axis, stream.scores.n.hi), (Assign(score, NONE),)),)
     body: Body = (*scores.digits(stream.scores.m, scores.number, names_in(element)),
-                  Owned("columns", own, stream.key, scores.n0, known, score))
+                  Owned("columns", own, stream.values.k.axis, scores.n0, known, score))
     if loads(element) and not scores.whole("rows"):
         body = (If(compare("lt", scores.number, scores.rows), body),)
     return (Let(scores.n0, scores.step * scores.nr),
