@@ -140,6 +140,20 @@ def test_rows_of_f32_stay_exact():
     assert row.a == "f32" and not row.in_codes
 
 
+@needs_cxx
+@pytest.mark.parametrize("dtype, m", [("f16", 40), ("bf16", 40), ("bf16", 5), ("f16", 1)])
+def test_a_precision_rounds_rows_of_f32(dtype, m, tmp_path):
+    model = codes(m, 128, 70, zeros=True)
+    ((_, row),) = products(model, precision=dtype)
+    assert row.a == (dtype if m > 1 else "f32")
+    work = until("schedule", model, precision=dtype)
+    feeds = {"x": rng(6).standard_normal((m, 128)).astype(np.float32)}
+    (want,) = evaluate(apply_schedule_rewrites(work.program, work.schedule), feeds).values()
+    got = aotc.compile(model, tmp_path / "b", target=TARGET.name, name="net",
+                       precision=dtype).load(simulate=True).run(feeds)["y"]
+    assert share_of_range(got, want) < 2e-6
+
+
 def test_steps_have_whole_groups_or_are_parts_of_one():
     rows = [r for r in TARGET.rows("dot") if r.in_codes]
     assert rows and all(r.steps == 64 for r in rows)

@@ -10,7 +10,8 @@ becomes, with the weights rounded while compiling,
     x_bf16[m, k] = bf16(x[m, k])
     c[m, n]      = sum(k) f32(x_bf16[m, k]) * f32(w_bf16[k, n])
 
-Of two computed tensors both are rounded so.  Products that read the same tensor share its copy.
+Of two computed tensors both are rounded so, of weights in groups the rows alone.  Products that
+read the same tensor share its copy.
 With "stored": "f32" the copies hold the rounded numbers as f32: the same sums for a target whose
 rows read no bf16, and all that there is for tf32.  With "stored": "bits" they are bf16 that is told
 by its bits, as tensors of models in bf16 are (``ir/numbers/narrow.py``): for rows that read the
@@ -27,7 +28,14 @@ from typing import Any
 import numpy as np
 
 from aotc.ir.access import is_multiple, stride
-from aotc.ir.category import Factors, dot_dtypes, factor_pairs, zero_filled, zero_outside
+from aotc.ir.category import (
+    Factors,
+    dot_dtypes,
+    factor_pairs,
+    is_grouped,
+    zero_filled,
+    zero_outside,
+)
 from aotc.ir.dtypes import (
     BF16,
     HALF,
@@ -40,6 +48,7 @@ from aotc.ir.dtypes import (
     to_tf32,
 )
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, axes_of, substitute
+from aotc.ir.numbers.grouped import grouped_weights
 from aotc.ir.numbers.narrow import round_tf32, widen_half
 from aotc.ir.program import Buffer, Compute, Program, Step, free_name, update, with_constant
 from aotc.passes.compute_rule import ComputeRule
@@ -56,7 +65,8 @@ class SumOfProducts:
     """A sum of products: its factors, the Load of its rows, the condition under which they exist
     (outside it they are zero; None: everywhere), the Load of its weights, or of the columns that
     another compute makes (``computed``).  paired: rows can lie in memory so that pairs of
-    neighbours along the sum are side by side."""
+    neighbours along the sum are side by side.  grouped: the value of weights in groups, which stay
+    as they are."""
 
     factors: Factors
     rows: Load
@@ -64,19 +74,26 @@ class SumOfProducts:
     weights: Load
     computed: bool = False
     paired: bool = True
+    grouped: Expr | None = None
 
 
 def match_product(program: Program, c: Compute) -> SumOfProducts | None:
     """The Product of a compute whose operands may be narrowed, or None.  Of one with constant
     weights those are its columns, of two computed tensors the one whose axis comes later in the
     result, of rows that can be paired if there are some."""
-    if dot_dtypes(c.body) is not None or c.body.dtype != "f32":
+    narrow = dot_dtypes(c.body)
+    if narrow is not None and not is_grouped(narrow) or c.body.dtype != "f32":
         return None
     found = []
     for f in factor_pairs(c.axes, c.raxes, c.fold, c.body):
         rows, guard = zero_filled(f.a)
         if not isinstance(f.b, Load) or rows is None or rows.buffer in program.consts or (
-                rows.dtype != "f32" or f.b.dtype != "f32"):
+                rows.dtype != "f32" or narrow is None and f.b.dtype != "f32"):
+            continue
+        if narrow is not None:
+            assert isinstance(c.body, Binary), c  # a product
+            value = c.body.b if grouped_weights(c.body.b) is not None else c.body.a
+            found.append(SumOfProducts(f, rows, guard, f.b, False, _runs(f, rows), value))
             continue
         weights = program.consts.get(f.b.buffer)
         if is_whole(f, f.b, weights.shape) if weights is not None else are_columns(f, f.b):
@@ -165,9 +182,10 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
     dtype, bits = parameters["dtype"], parameters["stored"] in (BITS, HALF)
     stored = BF16 if parameters["stored"] == BITS else parameters["stored"]
     program, rows = _rounded_copy(program, m.rows, dtype, stored)
+    weights = m.weights
     if m.computed:
         program, weights = _rounded_copy(program, m.weights, dtype, stored)
-    else:
+    elif m.grouped is None:
         array = _ROUNDED[dtype](program.consts[m.weights.buffer])
         program, name = with_constant(
             program, f"{m.weights.buffer}_{dtype}",
@@ -175,14 +193,15 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
         weights = Load(name, m.weights.index, stored)
     a = zero_outside(widen_half(rows), m.guard) if bits else _as_float(
         zero_outside(rows, m.guard))
-    b = widen_half(weights) if bits else _as_float(weights)
+    b = m.grouped or (widen_half(weights) if bits else _as_float(weights))
     new = replace(c, body=Binary("mul", a, b))
     return update(program, steps=tuple(new if s is c else s for s in program.steps))
 
 
 def exceeds(program: Program, m: SumOfProducts, dtype: str) -> bool:
     """True if the weights are beyond the range of f16, should that be the dtype."""
-    return dtype == HALF and not m.computed and exceeds_half(program.consts[m.weights.buffer])
+    return dtype == HALF and not m.computed and m.grouped is None and exceeds_half(
+        program.consts[m.weights.buffer])
 
 
 def _as_float(e: Expr) -> Expr:

@@ -1,9 +1,10 @@
 """Which products have their operands rounded, by the precision that was asked for."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from aotc.ir.category import BF16_PRODUCT, grouped_dtypes
+from aotc.ir.category import BF16_PRODUCT, dot_dtypes, grouped_dtypes
 from aotc.ir.dtypes import BF16, HALF
 from aotc.ir.expr import Binary
 from aotc.ir.numbers.byte_panels import panel_fault
@@ -76,19 +77,23 @@ def _narrow_pays(program: Program, target: Target, precision: str, c: Compute) -
     that every work item packs, as rows in pairs want them: what its rows of fewer bits save there
     is more than that takes.  Of f16 where rows multiply it, and numbers are not of it anyway.  A
     single row reads each column once: computed ones are not rounded for it, and beside weights of
-    f16 it stays as it is."""
+    f16 or in groups it stays as it is; several rows by those are rounded for rows of the target
+    that multiply them."""
     m, tuning = narrow_operands.match_product(program, c), target.tuning
     if m is None or precision == HALF and (
             not reads_halves(target, HALF) or narrow_operands.exceeds(program, m, HALF)
             or program.buffers[m.rows.buffer].declared == HALF):
         return False
+    rows = estimate_volume(a.extent for a in m.factors.m)
+    kinds = dot_dtypes(c.body)
+    if kinds is not None:  # of weights in groups
+        return rows > 1 and any(u.takes(replace(kinds, a=precision)) for u in target.rows("dot"))
     said = {"dtype": precision, **_narrow(target, precision)}
     if not m.paired and narrow_operands.multiplies_pairs(said):
         return False
     depth = estimate_volume(r.extent for r in m.factors.k)
     if estimate(m.factors.lane.extent) < tuning.narrow_columns or depth < tuning.narrow_depth:
         return False
-    rows = estimate_volume(a.extent for a in m.factors.m)
     if not m.computed:
         return precision != HALF or rows > 1
     return rows > 1 if reads_halves(target, BF16) else saves_packing(rows, tuning)
