@@ -282,6 +282,11 @@ class ProductRow(KernelRow):
         """Columns of a panel of constants."""
         return self.grouped.panel if self.grouped is not None and self.in_codes else self.tile.nr
 
+    @property
+    def shares_layout(self) -> bool:
+        """True if weights lie for it as for all rows of its types, whatever their tiles."""
+        return self.by_columns or self.in_codes
+
     def reads_groups_of(self, size: int, depth: int) -> bool:
         """True if the row reads weights in groups of so many steps of a sum of ``depth``: a step in
         a block's memory has whole groups, or is a part of one."""

@@ -416,6 +416,20 @@ def test_blocked_constants_in_front_of_a_product_stay_bits(dtype, turned, tmp_pa
     _as_onnxruntime(model, tmp_path, CPUS[-1])
 
 
+def test_integers_far_from_zero_need_no_zero_point_beyond_a_byte(tmp_path):
+    """Bytes without a sign that span fewer than 16 numbers at the end of their range."""
+    rng = np.random.default_rng(7)
+    tensors = {"w": rng.integers(241, 256, (64, 20)).astype(np.uint8),
+               "s": rng.uniform(0.1, 1, (2, 20)).astype(np.float32)}
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["f"], axis=0, block_size=32),
+             helper.make_node("MatMul", ["x", "f"], ["y"])]
+    model = make_model(nodes, {"x": (F32, [3, 64])}, {"y": (F32, [3, 20])}, tensors, opset=21)
+    x = rng.standard_normal((3, 64)).astype(np.float32)
+    got = aotc.compile(model, tmp_path / "b", target=CPUS[0]).load().run({"x": x})["y"]
+    want = x.astype("f8") @ (tensors["w"] * np.repeat(tensors["s"], 32, axis=0).astype("f8"))
+    _close(got, want)
+
+
 def test_brought_weights_on_targets_without_rows_are_f32(tmp_path):
     made = aotc.compile(bits_model(3, 64, 20), tmp_path / "b", target="riscv64")
     assert not any("grouped" in r for r in _rows(made))

@@ -5,6 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from half_models import codes, halved
 from onnx import TensorProto, helper
 from small_models import make_model
 from te_programs import Maker, ax
@@ -166,16 +167,23 @@ def test_rows_to_look_up_are_a_knob_where_data_says_places():
     assert lookups <= offered["y",] and not offered["z",] & lookups
 
 
-def test_tiles_of_bytes_on_tensor_cores_share_a_layout():
-    model = make_model([helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
-                       {"x": (TensorProto.UINT8, [300, 50])},
-                       {"y": (TensorProto.INT32, [300, 200])},
-                       {"w": np.arange(10000).reshape(50, 200).astype(np.int8)})
+def bytes_by_bytes():
+    return make_model([helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+                      {"x": (TensorProto.UINT8, [300, 50])},
+                      {"y": (TensorProto.INT32, [300, 200])},
+                      {"w": np.arange(10000).reshape(50, 200).astype(np.int8)})
+
+
+@pytest.mark.parametrize("make, name, count", [
+    (bytes_by_bytes, "dot_u8s8", 6),
+    (lambda: halved(codes(300, 64, 200), "f16"), "dot_grouped_f16", 4)])
+def test_tiles_of_bytes_on_tensor_cores_share_a_layout(make, name, count):
+    model = make()
     work = scheduled(model, "cuda:sm_80")
     (site,) = _sites(work)
     space = Space(site, untuned_form(site), work.target)
     (rows,) = (x for x in space.knobs if x.name.endswith(".row"))
-    assert len(rows.choices) == 6 and all(r.startswith("dot_u8s8") for r in rows.choices)
+    assert len(rows.choices) == count and all(r.startswith(name) for r in rows.choices)
     for row in rows.choices[:2]:  # of as many threads
         found = space.candidate({rows.name: row, "0.tile.n": 128})
         assert found is not None and found.layouts == site.layouts

@@ -187,12 +187,13 @@ class Space:
         """Rows of the same products, for as many rows of a matrix, that read weights in panels of
         their own width, or by columns, whatever that is."""
         row, choice = self.target.row(g.choices[s.name].row), g.choice(s.name)
-        if not isinstance(row, ProductRow) or row.category != "contraction" and not row.by_columns:
+        if not isinstance(row, ProductRow) or row.category != "contraction" and not (
+                row.shares_layout):
             return NONE
         f = factors_for(s, choice.lanes)
         m = estimate_volume(a.extent for a in f.m)
         return [u.name for u in (*self.target.rows("contraction"), *self.target.rows("dot"))
-                if u.products == row.products and u.by_columns == row.by_columns
+                if u.products == row.products and u.shares_layout == row.shares_layout
                 and u.serves(m)], row.name
 
     def _axes(self, g: Group, s: Stage, key: str) -> Tried:
@@ -297,7 +298,7 @@ class Space:
         to ``layouts``."""
         if values.get(f"{at}.row", choice.row) != choice.row:
             choice = replace(choice, row=values[f"{at}.row"])
-            if choice.b == "panel" and not self.target.product_row(choice.row).by_columns:
+            if choice.b == "panel" and not self.target.product_row(choice.row).shares_layout:
                 choice = self._repack(s, choice, layouts)
         turned = {key: values[f"{at}.{key}"] for key in LOOPS
                   if f"{at}.{key}" in values and key != "block"}
@@ -347,7 +348,7 @@ class Space:
         for n in turned:
             want = values[f"{i}.tile.{n}"]
             if n == lane and isinstance(row, ProductRow) and (
-                    row.category == "contraction" or row.by_columns):
+                    row.category == "contraction" or row.shares_layout):
                 want = -(-want // row.tile.nr) * row.tile.nr
             tile[n] = want
         tile = {n: tile[n] for n in names if n in tile and not (
