@@ -26,15 +26,22 @@ def weights(*shape):
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-def attention(rows=40, width=64, columns=(64, 32, 32), bias=True, residual=False):
-    """q, k and v of x f32[rows, width], with biases, and what reads them: q k^T and k^T v."""
+def attention(rows=40, width=64, columns=(64, 32, 32), bias=True, residual=False, groups=False):
+    """q, k and v of x f32[rows, width], with biases, and what reads them: q k^T and k^T v.
+    groups: weights are 4 bits in groups."""
     p = Maker()
     p.input("x", rows, width)
     i = ax("i", rows)
     for name, n in zip("qkv", columns):
         j = ax("j", n)
-        p.const(f"w{name}", weights(width, n))
-        matmul(p, f"{name}_sum", "x", f"w{name}")
+        if groups:
+            k = ax("k", width)
+            p.const(f"w{name}", group_bytes(FOUR, *numbers(FOUR, width, n, ord(name))))
+            p.step(f"{name}_sum", (i, j), p.ref("x", i, k) * grouped_value(FOUR, f"w{name}", k, j),
+                   (k,), "sum")
+        else:
+            p.const(f"w{name}", weights(width, n))
+            matmul(p, f"{name}_sum", "x", f"w{name}")
         value = p.ref(f"{name}_sum", i, j)
         if bias:
             value = value + p.ref(p.const(f"b{name}", weights(n)), j)
@@ -172,17 +179,20 @@ def test_gpus_join_what_pays_and_cpus_nothing():
     assert chosen(attention(128, 256, (256, 256, 256), residual=True), GPU) == []
 
 
-@pytest.mark.parametrize("precision", ["f32", "f16"])
+@pytest.mark.parametrize("precision", ["f32", "f16", "groups"])
 def test_joined_products_are_right_in_the_simulator(tmp_path, precision):
     try:
         find_cxx()
     except ToolchainError as err:
         pytest.skip(str(err))
     cases = []
-    for program in (attention(33, 64, (64, 36, 36)), attention(1, 128, (68, 32, 20))):
-        schedule = decide(program, GPU, precision=precision)
+    groups = precision == "groups"
+    for program in (attention(33, 64, (64, 36, 36), groups=groups),
+                    attention(1, 128, (68, 32, 20), groups=groups)):
+        schedule = decide(program, GPU, precision="f32" if groups else precision)
         assert RULE in [r[0] for r in schedule.rewrites]
-        cases.append(Case("joined", program, schedule, {"f32": 2e-6, "f16": 2e-3}[precision]))
+        tolerance = {"f32": 2e-6, "f16": 2e-3, "groups": 4e-6}[precision]
+        cases.append(Case("joined", program, schedule, tolerance))
     build_cases(cases, GPU, tmp_path / "b").check(1)
 
 
