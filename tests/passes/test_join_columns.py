@@ -7,7 +7,7 @@ from harness import Case, build_cases, differences
 from te_programs import Maker, ax, matmul, random_feeds, relu
 
 from aotc.errors import ScheduleError, ToolchainError
-from aotc.ir.expr import Cast, Const
+from aotc.ir.expr import Cast, Const, maximum
 from aotc.ir.numbers.group_bytes import group_bytes
 from aotc.ir.numbers.grouped import Grouping, grouped_value
 from aotc.oracle.evaluate import evaluate
@@ -82,6 +82,48 @@ def test_maps_join_as_far_as_they_are_alike():
     assert "q_joined" in found.buffers and "q" not in found.buffers
     found = joined(attention(), "k_sum", ["v_sum"])  # some of them
     assert {"q_sum", "q", "k_sum_joined", "k_joined"} <= set(names_of(found))
+
+
+def scaled(numbers):
+    """Products of the same rows, rounded to bytes by numbers of their own: scale, least, middle."""
+    p = Maker()
+    p.input("x", 12, 32)
+    i, j = ax("i", 12), ax("j", 16)
+    for name, (scale, least, middle) in zip("abc", numbers):
+        p.const(f"w{name}", weights(32, 16))
+        matmul(p, f"{name}_sum", "x", f"w{name}")
+        big = maximum(p.ref(f"{name}_sum", i, j) * scale, Const(least, "f32"))
+        p.step(f"{name}_big", (i, j), big)
+        p.step(name, (i, j), Cast("i8", Cast("i32", p.ref(f"{name}_big", i, j))
+                                  + Const(middle, "i32")))
+    e = Cast("i32", p.ref("a", i, j)) * Cast("i32", p.ref("b", i, j))
+    p.step("y", (i, j), e + Cast("i32", p.ref("c", i, j)))
+    return p.done("y")
+
+
+def test_numbers_that_differ_become_constants_along_the_columns():
+    found = joined(scaled([(2.0, -3.0, 1), (0.5, -3.0, 1), (3.0, -2.5, -4)]), "a_sum",
+                   ["b_sum", "c_sum"])
+    assert names_of(found) == ["a_sum_joined", "a_big_joined", "a_joined", "y"]
+    assert {a.shape for a in found.consts.values()} == {(48,), (32, 48)}
+    assert len(found.consts) == 4  # weights, scales, least ones, middles
+    same = joined(scaled([(2.0, -3.0, 1)] * 3), "a_sum", ["b_sum", "c_sum"])
+    assert len(same.consts) == 1
+
+
+def of_bytes(rows, columns=(64, 32, 32)):
+    """Products of u8 rows by s8 weights with a scale each, and one that reads them all."""
+    p = Maker()
+    p.input("x", rows, 64, dtype="u8")
+    i, k = ax("i", rows), ax("k", 64)
+    for name, n, scale in zip("qkv", columns, (0.5, 0.25, 2.0)):
+        j = ax("j", n)
+        w = p.ref(p.const(f"w{name}", RNG.integers(-127, 128, (64, n)).astype(np.int8)), k, j)
+        p.step(f"{name}_sum", (i, j), Cast("i32", p.ref("x", i, k)) * Cast("i32", w), (k,), "sum")
+        p.step(name, (i, j), Cast("f32", p.ref(f"{name}_sum", i, j)) * Const(scale, "f32"))
+    j, r = ax("j", rows), ax("r", 32)
+    p.step("scores", (i, j), p.ref("q", i, r) * p.ref("k", j, r) + p.ref("v", i, r), (r,), "sum")
+    return p.done("scores")
 
 
 def test_steps_between_stay_before_what_reads_them():
@@ -179,19 +221,20 @@ def test_gpus_join_what_pays_and_cpus_nothing():
     assert chosen(attention(128, 256, (256, 256, 256), residual=True), GPU) == []
 
 
-@pytest.mark.parametrize("precision", ["f32", "f16", "groups"])
+@pytest.mark.parametrize("precision", ["f32", "f16", "groups", "bytes"])
 def test_joined_products_are_right_in_the_simulator(tmp_path, precision):
     try:
         find_cxx()
     except ToolchainError as err:
         pytest.skip(str(err))
     cases = []
-    groups = precision == "groups"
-    for program in (attention(33, 64, (64, 36, 36), groups=groups),
-                    attention(1, 128, (68, 32, 20), groups=groups)):
-        schedule = decide(program, GPU, precision="f32" if groups else precision)
+    groups, floats = precision == "groups", precision in ("groups", "bytes")
+    for program in (of_bytes(33), of_bytes(5)) if precision == "bytes" else (
+            attention(33, 64, (64, 36, 36), groups=groups),
+            attention(1, 128, (68, 32, 20), groups=groups)):
+        schedule = decide(program, GPU, precision="f32" if floats else precision)
         assert RULE in [r[0] for r in schedule.rewrites]
-        tolerance = {"f32": 2e-6, "f16": 2e-3, "groups": 4e-6}[precision]
+        tolerance = {"f32": 2e-6, "f16": 2e-3, "groups": 4e-6, "bytes": 4e-6}[precision]
         cases.append(Case("joined", program, schedule, tolerance))
     build_cases(cases, GPU, tmp_path / "b").check(1)
 

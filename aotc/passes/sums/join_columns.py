@@ -10,8 +10,9 @@ become, with the weights side by side as one constant,
     q_joined[m, n] = sum(r) x[m, r] * wqkv[r, n]
 
 and so do the maps behind them, one after the other, as long as they differ only in constants along
-the columns, such as biases.  Who read ``k`` reads its columns of what is joined, where they lie.
-Weights may be of any dtype and are left as they are, so those in groups stay in their groups.
+the columns, such as biases, and in numbers, such as scales, which become constants along them. Who
+read ``k`` reads its columns of what is joined, where they lie. Weights may be of any dtype and are
+left as they are, so those in groups stay in their groups.
 
 One product reads the rows once and has as many more work items, and one kernel less is started for
 each that joins.
@@ -24,19 +25,44 @@ from typing import Any
 import numpy as np
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Axis, Const, Expr, Load, axes_of, rewrite, substitute
-from aotc.ir.program import Buffer, Compute, Program, Step, free_name, is_rule, make_const, update
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import (
+    Axis,
+    Const,
+    Expr,
+    Load,
+    axes_of,
+    children,
+    rewrite,
+    substitute,
+    walk,
+    with_children,
+)
+from aotc.ir.program import (
+    Buffer,
+    Compute,
+    Program,
+    Step,
+    free_name,
+    is_rule,
+    make_const,
+    update,
+    with_constant,
+)
 from aotc.ir.simplify import simplify
 from aotc.passes.digits import static_extent
 
 RULE = "join_columns"
+LARGEST = 64  # nodes of a map whose numbers are looked at
 
 
 @dataclass(frozen=True)
 class Joined:
-    """Computes that may be one.  ``chains``: of each product itself and the maps behind it that
-    join too, as many for all; ``at``: the dimension of the columns; ``columns``: of each."""
+    """Computes that may be one.  ``program``: with all that they read; ``chains``: of each product
+    itself and the maps behind it that join too, as many for all; ``at``: the dimension of the
+    columns; ``columns``: of each."""
 
+    program: Program
     chains: tuple[tuple[Compute, ...], ...]
     at: int
     columns: tuple[int, ...]
@@ -57,13 +83,15 @@ def match_columns(program: Program, names: Sequence[str]) -> Joined | None:
         columns = _columns(program, products, at)
         if columns is not None:
             chains = [products]
-            while (more := _maps_behind(program, chains[-1])) and (
-                    _columns(program, more, at, [c.out for c in chains[-1]]) == columns):
+            while more := _maps_behind(program, chains[-1]):
+                with_all, more = _with_vectors(program, more, at)
+                if _columns(with_all, more, at, [c.out for c in chains[-1]]) != columns:
+                    break
+                program = with_all
                 chains.append(more)
-            last = chains[-1]
-            if not all(_may_move(program, c) for c in last):
+            if not all(_may_move(program, c) for c in chains[-1]):
                 return None
-            return Joined(tuple(zip(*chains)), at, columns)
+            return Joined(program, tuple(zip(*chains)), at, columns)
     return None
 
 
@@ -106,7 +134,7 @@ def rewrite_products(program: Program, name: str, parameters: Mapping[str, Any])
     found = None if faults else match_columns(program, names)
     if found is None:
         raise ScheduleError(faults)
-    made, before = [], ""
+    made, before, program = [], "", found.program
     for alike in zip(*found.chains):
         program, one = _join(program, alike, found, before)
         made.append(one)
@@ -218,6 +246,45 @@ def _maps_behind(program: Program, alike: Sequence[Compute]) -> list[Compute]:
             return []
         out.append(s)
     return out if len({s.out for s in out}) == len(out) else []
+
+
+def _with_vectors(program: Program, alike: list[Compute],
+                  at: int) -> tuple[Program, list[Compute]]:
+    """(the Program with more constants, maps whose numbers are constants along the columns where
+    they differ from one map to the other)."""
+    found = [_numbers(c.body) for c in alike]
+    if any(len(own) != len(found[0]) for own in found):
+        return program, alike
+    differ = [p for p, each in enumerate(zip(*found)) if len(set(each)) > 1]
+    if any({own[p].dtype for own in found} not in ({"f32"}, {"i32"}) for p in differ) or (
+            any(not isinstance(c.axes[at].extent, Const) for c in alike)):
+        return program, alike
+    out = []
+    for c, own in zip(alike, found):
+        vectors: dict[int, Expr] = {}
+        for p in differ:
+            array = np.full(static_extent(c.axes[at]), own[p].value, DTYPES[own[p].dtype].numpy)
+            program, name = with_constant(program, f"{c.out}_number{p}", array)
+            vectors[p] = Load(name, (c.axes[at],), own[p].dtype)
+        out.append(replace(c, body=_with_numbers(c.body, vectors, [])) if differ else c)
+    return program, out
+
+
+def _numbers(e: Expr) -> list[Const]:
+    """The numbers of an expression outside of places, in order; none of a large one."""
+    found: list[Const] = []
+    if sum(1 for _ in walk(e)) <= LARGEST:
+        _with_numbers(e, {}, found)
+    return found
+
+
+def _with_numbers(e: Expr, instead: Mapping[int, Expr], seen: list[Const]) -> Expr:
+    """The expression with others for numbers, which ``seen`` takes, by their place among them."""
+    if isinstance(e, Const):
+        seen.append(e)
+        return instead.get(len(seen) - 1, e)
+    kids = () if isinstance(e, (Load, Axis)) else children(e)
+    return with_children(e, [_with_numbers(k, instead, seen) for k in kids]) if kids else e
 
 
 def _may_move(program: Program, c: Compute) -> bool:
