@@ -222,6 +222,7 @@ NUMBERS = {
     "sched/choose/connect.py": {"NODES_LIMIT": BOUND, "DEPTH_LIMIT": BOUND},
     "sched/candidates/connect_cost.py": {"BEAM": BOUND, "PASSES": BOUND},
     "sched/candidates/join_streams.py": {"MOST": BOUND},
+    "sched/rows/stream_bounds.py": {"LOWEST": NUMERICS, "_DEEP": BOUND},
     "sched/choose/gensor.py": {"MAX_VTHREADS": BOUND, "STEPS": BOUND},
     "sched/choose/layout_choices.py": dict.fromkeys(("LANES", "TILES"), TRIES),
     "sched/candidates/long_sums.py": {"FETCHED": "elements of a vector of threads' loads"},

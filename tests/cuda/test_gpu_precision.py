@@ -64,18 +64,20 @@ def test_a_level_rounds_what_its_rewrites_say(precision, limit, exact, tmp_path)
     assert work.schedule.precision == precision == bundle.manifest["precision"]
     got = bundle.load(simulate=True).run({"x": X})["y"].astype("f8")
     rounded = evaluate(apply_schedule_rewrites(work.program, work.schedule), {"x": X})["y"]
-    assert share_of_range(got, rounded.astype("f8")) < 2e-4
+    # a stream rounds its weights before they are divided by their sum
+    beside = {"bf16": 3e-3, "f16": 4e-4}.get(precision, 2e-4)
+    assert share_of_range(got, rounded.astype("f8")) < beside
     assert 0 < share_of_range(got, exact) < limit
 
 
 @pytest.mark.parametrize("dtype", [BF16, HALF])
 def test_halves_are_stored_and_multiplied_as_such(dtype):
     """Weights, and what products alone read; products of two computed tensors, too.  Queries, keys
-    and values are one product."""
+    and values are one product, scores and what becomes of them lie nowhere."""
     plan = until("plan", precision=dtype).plan
     assert rows_of(plan) == {dtype}
     assert {p.dtype for p in plan.places if p.storage == "weights"} == {dtype}
-    assert sum(p.dtype == dtype for p in plan.places if p.storage == "arena") == 4
+    assert sum(p.dtype == dtype for p in plan.places if p.storage == "arena") == 3
 
 
 def test_without_a_level_everything_is_f32():

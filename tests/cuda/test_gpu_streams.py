@@ -148,6 +148,17 @@ def test_nothing_that_keeps_threads_apart_can_be_left_out(tmp_path):
     assert not missed, "\n".join(missed)
 
 
+def test_causal_rows_go_no_further_than_their_last_key():
+    """By constants and by conditions; not where a mask that is no -inf may be all of a row."""
+    bounds = {name: streams(until("plan", attention_form(FORMS[name])).plan)[0].bound
+              for name in ("causal", "behind", "kept", "plain")}
+    assert str(bounds["causal"]) == "m + 1" and str(bounds["behind"]) == "m + 81"
+    assert bounds["kept"] is None and bounds["plain"] is None
+    plan = until("plan", attention_form(Form(512, 512, mask="causal"))).plan
+    text = str(plan)
+    assert "~v_blocks = (m_lo + 63) // 128 + 1" in text and "~next in 0..~v_blocks + 1" in text
+
+
 @pytest.mark.parametrize("length", [128, 1024, 8192])
 def test_no_scores_are_stored_at_any_length(length):
     plan = until("plan", attention_form(Form(length, length, heads=12))).plan

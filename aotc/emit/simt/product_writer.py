@@ -275,13 +275,14 @@ class ProductWriter(NeighbourWriter):
     def _columns(self, s: Owned) -> list[str]:
         """The columns of a row that a thread has, several neighbours of them at a time."""
         assert s.sum is not None and self.of is not None, s
+        here = self.share_of(s.sums)
         begin = "" if s.first == Const(0) else f"{c_index(s.first, 12)} + "
-        self.summed, self.summed_at = s.sum, f"{s.sums.name}{self.here.element}"
+        self.summed, self.summed_at = s.sum, f"{s.sums.name}{here.element}"
         self.store_call = "aotc_store_far"  # a product has its kernel alone
         inner = [f"const int64_t {s.axis.name} = {begin}{neighbour_columns(self.of, s.width)};",
                  *self.inside(s.body)]
         self.summed, self.store_call = None, NeighbourWriter.store_call
-        return [_UNROLL, f"for (int32_t j = 0; j < {self.here.columns[0]}; j += {s.width}) {{",
+        return [_UNROLL, f"for (int32_t j = 0; j < {here.columns[0]}; j += {s.width}) {{",
                 *indent(inner), "}"]
 
     def owned(self, s: Owned) -> list[str]:

@@ -210,7 +210,8 @@ class Stream:
         x[m, k] = element(score, m, k),  score = sums of ``scores``
 
     with rows m of both products, whose axes have the same names.  ``puts`` of the values use
-    ``total``, too, a row's sum of exp.  owner: the stage whose choices are those of the scores."""
+    ``total``, a row's sum of exp.  owner: the stage whose choices are those of the scores.  bound:
+    of k, behind which all x of a row are -inf; it grows with the row."""
 
     scores: Contract
     element: Expr
@@ -218,6 +219,7 @@ class Stream:
     score: Var
     total: Var
     owner: str
+    bound: Expr | None = None
 
     @property
     def row(self) -> str:
@@ -232,8 +234,8 @@ class Stream:
         return self.scores, self.values
 
     def lines(self) -> list[str]:
-        return [f"stream along {self.values.k}", *self.scores.lines(),
-                f"  x = {show(self.element)}", *self.values.lines()]
+        bound = f"  x = {show(self.element)}, up to {self.bound}"
+        return [f"stream along {self.values.k}", *self.scores.lines(), bound, *self.values.lines()]
 
 
 @dataclass(frozen=True)

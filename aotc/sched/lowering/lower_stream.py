@@ -10,6 +10,7 @@ from aotc.ir.simplify import simplify
 from aotc.sched.items.context import Context
 from aotc.sched.lowering.lower_contract import lower_contract
 from aotc.sched.model.boxes import Box
+from aotc.sched.rows.stream_bounds import key_bound
 from aotc.sched.rows.stream_stages import SCORE, TOTAL, find_stream
 
 
@@ -27,8 +28,9 @@ def lower_stream(ctx: Context, boxes: dict[str, Box]) -> Stream:
     single = {a: lo for a, (lo, end) in box.items() if lo == end}
     element = simplify(substitute(linearise(found.element, ctx.place), single))
     held = Operand("held", "", last.a.offset, last.a.stride)
+    bound = key_bound(ctx.program, found)
     return Stream(replace(first, puts=()), element, replace(last, a=held), SCORE, TOTAL,
-                  scores.name)
+                  scores.name, None if bound is None else simplify(substitute(bound, single)))
 
 
 __all__ = ["lower_stream"]

@@ -105,7 +105,10 @@ def shared_stream(s: Stream, kernel: LoweredKernel, target: Target, lined: Lined
         raise ScheduleError([f"{title}: stages {s.scores.writing.stages} of {s.owner}, "
                              f"{s.values.writing.stages} of the other product of its stream; "
                              "blocks of both come together: choose one number"])
-    return replace(s, values=replace(s.values, again=not _one_tile(s.values, _ends(kernel))))
+    last = s.values
+    wide = wide_of_product(last, target.product_row(last.row), lines_of(kernel, lined))
+    return replace(s, values=replace(
+        last, again=not _one_tile(last, _ends(kernel)), wide=wide))
 
 
 def _held(stages: Sequence[PlanStage], target: Target, threads: int) -> int:

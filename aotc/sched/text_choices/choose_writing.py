@@ -27,11 +27,7 @@ from aotc.sched.model.stages import find_call, group_stages
 from aotc.sched.rows.stream_stages import is_stream
 from aotc.sched.shape_variants import Part, parts
 from aotc.sched.text_choices.block_writing import shared_nests, shared_product
-from aotc.sched.text_choices.own_writing import (
-    choose_transposed_rows,
-    own_fold,
-    own_product,
-)
+from aotc.sched.text_choices.own_writing import choose_transposed_rows, own_fold, own_product
 from aotc.sched.text_choices.stream_writing import stream_writing
 from aotc.target.base import Target
 

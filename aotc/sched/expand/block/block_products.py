@@ -60,7 +60,7 @@ def block_product(expansion: Expansion, at: BlockSteps, sizes: Mapping[str, Size
                   _steps_ahead(at, operands, sums, totals),
                   *_teams(at, own), *((Barrier(),) if c.again else ()),
                   *((TurnSums(own, c.wide.width),) if c.wide and at.row.turns else ()),
-                  _epilogue(at, own))
+                  tile_epilogue(at, own))
     order = (at.columns, at.rows_loop)
     if expansion.how(c, "order") == "rows":
         order = (at.rows_loop, at.columns)
@@ -130,7 +130,7 @@ def _teams(at: BlockSteps, sums: Sums) -> Body:
 
 # ---------------------------------------------------------------- results
 
-def _epilogue(at: BlockSteps, sums: Sums) -> Stmt:
+def tile_epilogue(at: BlockSteps, sums: Sums) -> Stmt:
     """What becomes of the sums of a tile."""
     c, column = at.c, at.c.n.axis
     store: Body = (Store(c.puts),)
@@ -147,4 +147,4 @@ def _epilogue(at: BlockSteps, sums: Sums) -> Stmt:
     return Owned("rows", sums, at.number, at.m0, body)
 
 
-__all__ = ["block_product"]
+__all__ = ["block_product", "tile_epilogue"]

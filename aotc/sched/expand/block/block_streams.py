@@ -19,15 +19,28 @@ from aotc.ir.block_statements import (
     Owned,
     Product,
     Sums,
+    TurnSums,
 )
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Binary, Const, Var, compare, loads, substitute
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Expr,
+    Var,
+    compare,
+    loads,
+    maximum,
+    minimum,
+    substitute,
+)
 from aotc.ir.kernel.plan_stages import Bindings, Stream
 from aotc.ir.kernel.stream_statements import Assign, CarryRows, HeldTile, JoinRows, RowNumbers
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import Barrier, Body, For, If, Let, Scope, Stmt, Store
+from aotc.ir.statements import Barrier, Body, For, If, Let, Scope, Stmt
 from aotc.sched.expand.block.block_operands import Operands
+from aotc.sched.expand.block.block_products import tile_epilogue
 from aotc.sched.expand.block.block_steps import BlockSteps
 from aotc.sched.expand.block.few_rows import plain_contract
 from aotc.sched.expand.nests import loops
@@ -77,12 +90,13 @@ def stream_product(stream: Stream, rows: tuple[ProductRow, ProductRow], threads:
     numbers = (RowNumbers(GREATEST, sums, NONE), RowNumbers(stream.total, sums, Const(0.0, "f32")))
     operands = Operands(scores)
     tile: Body = (*operands.row_table(), _rows(scores, operands), sums, *numbers,
-                  _blocks(stream, scores, values, sums), JoinRows(stream.total),
-                  Let(values.n0, Const(0)), _epilogue(stream, values, sums),
+                  *_blocks(stream, scores, values, sums), JoinRows(stream.total),
+                  Let(values.n0, Const(0)),
+                  *((TurnSums(sums, c.wide.width),) if c.wide else ()), tile_epilogue(values, sums),
                   *((Barrier(),) if c.again else ()))
     body = (*stream_arrays(scores, values), *values.lets(), values.rows_loop(tile))
     return loops(c.outer, (Product(stream.row, (*scores.constants, *values.constants),
-                                   values.counters, body),))
+                                   (*values.counters, values.named("blocks")), body),))
 
 
 def _rows(scores: BlockSteps, operands: Operands) -> Stmt:
@@ -90,7 +104,7 @@ def _rows(scores: BlockSteps, operands: Operands) -> Stmt:
     return Scope((Let(scores.k0, Const(0)), *operands.fetched("a", Const(0))))
 
 
-def _blocks(stream: Stream, scores: BlockSteps, values: BlockSteps, sums: Sums) -> For:
+def _blocks(stream: Stream, scores: BlockSteps, values: BlockSteps, sums: Sums) -> Body:
     """Blocks of columns that come to the block's memory, ``stages`` - 1 of them ahead of the one
     that is multiplied."""
     ahead = scores.stages - 1
@@ -101,11 +115,24 @@ def _blocks(stream: Stream, scores: BlockSteps, values: BlockSteps, sums: Sums) 
                    Scope((Let(values.n0, Const(0)), *values.place_of(values.next),
                           *Operands(values).fetched("b"))))
     wait: Body = (*(Arrived(scores.stages - 2),) * copies, Barrier())
-    return For(scores.next, Const(0), simplify(values.steps + ahead), (
-        If(begun, wait), If(compare("lt", scores.next, values.steps), fetch),
+    steps, named = _steps(stream, values)
+    loop = For(scores.next, Const(0), simplify(steps + ahead), (
+        If(begun, wait), If(compare("lt", scores.next, steps), fetch),
         *(Commit(),) * copies,
         If(begun, (Let(scores.step, simplify(scores.next - ahead)),
                    *_block(stream, scores, values, sums)))))
+    return (*named, loop)
+
+
+def _steps(stream: Stream, values: BlockSteps) -> tuple[Expr, Body]:
+    """(blocks of columns that the rows of a tile have, names that they are said with)."""
+    if stream.bound is None:
+        return values.steps, ()
+    (rows,) = stream.values.m
+    last = minimum(values.m0 + values.mr, values.rows) - 1
+    end = maximum(substitute(stream.bound, {rows.axis: rows.lo + last}), Const(0))
+    blocks = minimum((end + (values.bk - 1)) // values.bk, values.steps)
+    return values.named("blocks"), (Let(values.named("blocks"), simplify(blocks)),)
 
 
 def _block(stream: Stream, scores: BlockSteps, values: BlockSteps, sums: Sums) -> Body:
@@ -150,19 +177,6 @@ def _elements(stream: Stream, scores: BlockSteps, own: Sums) -> Body:
         body = (If(compare("lt", scores.number, scores.rows), body),)
     return (Let(scores.n0, scores.step * scores.nr),
             Owned("rows", own, scores.number, scores.m0, body))
-
-
-def _epilogue(stream: Stream, at: BlockSteps, sums: Sums) -> Stmt:
-    """What becomes of the sums of a tile."""
-    c = stream.values
-    store: Body = (Store(c.puts),)
-    if not at.whole("columns"):
-        store = (If(compare("lt", c.n.axis, c.n.hi), store),)
-    columns = Owned("columns", sums, c.n.axis, at.n0, store, c.acc)
-    body: Body = (*at.digits(c.m, at.number, names_in(c.puts)), columns)
-    if not at.whole("rows"):
-        body = (If(compare("lt", at.number, at.rows), body),)
-    return Owned("rows", sums, at.number, at.m0, body)
 
 
 __all__ = ["GREATEST", "stream_arrays", "stream_product", "stream_steps"]
