@@ -63,9 +63,9 @@ def _to_poly(e: Expr) -> Poly:
         return p_mul({ONE: -1}, to_poly(e.x))
     if isinstance(e, Binary):
         if e.op in ("add", "sub"):
-            return _recombine(p_add(to_poly(e.a), to_poly(e.b), 1 if e.op == "add" else -1))
+            return recombine(p_add(to_poly(e.a), to_poly(e.b), 1 if e.op == "add" else -1))
         if e.op == "mul":
-            return _recombine(p_mul(to_poly(e.a), to_poly(e.b)))
+            return recombine(p_mul(to_poly(e.a), to_poly(e.b)))
         if e.op in ("floordiv", "mod"):
             return (_div if e.op == "floordiv" else _mod)(to_poly(e.a), to_poly(e.b))
         if e.op in ("min", "max"):
@@ -281,7 +281,7 @@ def _mod(p: Poly, d: Poly) -> Poly:
     return {(Binary("mod", from_poly(r), from_poly(d)),): 1}
 
 
-def _recombine(p: Poly) -> Poly:
+def recombine(p: Poly) -> Poly:
     """x % d as x - d * (x // d) where either of these is gone then, for every one: the pairs
     d * (x // d) + x % d = x, and x - x % d, whole multiples of a constant d."""
     for m, c in list(p.items()):
@@ -293,7 +293,7 @@ def _recombine(p: Poly) -> Poly:
                 whole, cut = p_mul(outer, x), p_mul(outer, quotient)
                 left = all(p.get(n, 0) * k > 0 and abs(p[n]) >= abs(k) for n, k in cut.items())
                 if cut and left or isinstance(atom.b, Const) and cancels(p, whole):
-                    return _recombine(p_add(p_add(p_add(p, {m: c}, -1), whole), cut, -1))
+                    return recombine(p_add(p_add(p_add(p, {m: c}, -1), whole), cut, -1))
     return p
 
 
@@ -478,7 +478,7 @@ def proves(cond: Expr) -> bool:
 
 def are_equal(a: Expr, b: Expr) -> bool:
     """True if two index expressions are provably equal."""
-    return to_poly(a) == to_poly(b) or not _recombine(p_add(to_poly(a), to_poly(b), -1))
+    return to_poly(a) == to_poly(b) or not recombine(p_add(to_poly(a), to_poly(b), -1))
 
 
 @lru_cache(maxsize=1 << 16)

@@ -38,7 +38,16 @@ from aotc.ir.indices.polynomial import (
     p_mul,
 )
 from aotc.ir.read_boxes import Facts, conditions
-from aotc.ir.simplify import from_poly, lower, p_lower, p_upper, simplify, to_poly, upper
+from aotc.ir.simplify import (
+    from_poly,
+    lower,
+    p_lower,
+    p_upper,
+    recombine,
+    simplify,
+    to_poly,
+    upper,
+)
 from aotc.oracle.points import How, Points, UnknownValue
 
 FUEL = 600  # polynomials looked at for one proof: far above what any has needed
@@ -142,7 +151,8 @@ def _known(*facts: Expr) -> Facts:
 
 
 def _put(p: Poly, node: Expr, e: Expr) -> Poly:
-    """Polynomial ``p`` with ``node`` replaced by the expression ``e`` everywhere."""
+    """Polynomial ``p`` with ``node`` replaced by the expression ``e`` everywhere, in normal form: a
+    remainder in ``e`` joins its quotient in ``p``, since apart both are bounded by themselves."""
     out: Poly = {}
     value = to_poly(e)
     for mono, c in p.items():
@@ -155,7 +165,7 @@ def _put(p: Poly, node: Expr, e: Expr) -> Poly:
             else:
                 term = p_mul(term, {(a,): 1})
         out = p_add(out, term)
-    return out
+    return recombine(out)
 
 
 def _replaced(p: Poly, facts: Facts, mapping: Mapping[E, Expr]) -> tuple[Poly, Facts]:

@@ -69,6 +69,25 @@ def test_random_programs_stay_inside(target):
         assert plan_faults(lower(p, random_schedule(p, target, seed), target)) == [], seed
 
 
+@pytest.mark.parametrize("target", [V4, get_target("cuda:sm_90")], ids=lambda t: t.name)
+def test_rows_of_a_scratch_that_begin_at_a_remainder_stay_inside(target):
+    """A tile of one line of shuffled pixels begins at channel 2 * (line % 2) of its scratch, which
+    lies by lines, columns, channels, and a second piece follows: half of the tiles need none."""
+    m = Maker()
+    m.input("x", 2, 1, 64, 4, 4)
+    m.input("z", 1, 16, 8, 8)
+    part, n, c, h, w = ax("part", 2), ax("n", 1), ax("c", 64), ax("h", 4), ax("w", 4)
+    m.step("s", (n, c, h, w), m.ref("x", part, n, c, h, w), (part,), "sum")
+    b, k, i, j = ax("b", 1), ax("k", 32), ax("i", 8), ax("j", 8)
+    m.step("y", (b, k, i, j), Where(
+        compare("lt", k, 16), m.ref("s", b, k * 4 + i % 2 * 2 + j % 2, i // 2, j // 2),
+        m.ref("z", b, k - 16, i, j)))
+    p, near = m.done("y"), target.machine.near.name
+    s = replace(schedule(target, p, {"s": near}, {"k": 8, "i": 1}, "y"),
+                layouts={"s": (("reorder", (0, 2, 3, 1)),)})
+    assert plan_faults(lower(p, complete(p, s, target), target)) == []
+
+
 # ---------------------------------------------------------------- planted faults
 
 def names(plan, *parts):
@@ -246,6 +265,14 @@ def test_quotients_and_remainders():
     assert is_never_negative(LO + 7 - I - 5, scope(24), (2 - I % 8,))
     assert is_never_negative(9 - I, scope(), (4 - I // 2,))
     assert not is_never_negative(8 - I, scope(), (4 - I // 2,))
+
+
+def test_a_remainder_at_which_a_range_begins_joins_its_quotient():
+    first = LO % 2 * 2
+    s = ProofScope({LO: ("value", TILE % 32), I: ("range", first, minimum(first + 5, Const(6)))})
+    at = I - LO * 2 + LO // 2 * 4  # what is behind the first
+    assert is_never_negative(at, s) and is_never_negative(5 - at, s)
+    assert not is_never_negative(at - 1, s) and not is_never_negative(4 - at, s)
 
 
 def test_facts_and_symbols():

@@ -10,15 +10,12 @@ from harness import INFO
 from zoo_files import OTHERS, SMALL
 
 from aotc.emit.bundle.render import render_plans
-from aotc.errors import AotcError
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build, read_manifest
 from aotc.runtime.shared_library import Library
 
 TARGET, SIZE = "cuda:sm_90", 1 << 40
-# one decision of its schedule is refused by its own check and made again, which tests do not allow
-AGAIN = {"restormer": (pytest.mark.xfail(raises=AotcError, strict=False),)}
 STUBS = """#include "{name}_internal.h"
 
 static __global__ void nothing(void)
@@ -41,7 +38,7 @@ def stubs(name, header):
 @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))),
                     reason="the simulator needs a C++ compiler: install g++")
 @pytest.mark.parametrize("name", [
-    pytest.param(n, marks=() if n == "dense_dynamic" else (pytest.mark.zoo, *AGAIN.get(n, ())))
+    pytest.param(n, marks=() if n == "dense_dynamic" else pytest.mark.zoo)
     for n in SMALL + OTHERS])
 def test_a_capture_holds_all_launches_and_no_call_that_waits(zoo_model, name, tmp_path):
     plans = run_pipeline(Options(zoo_model(name), target=TARGET, stop_after="plan",
