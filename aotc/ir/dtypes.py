@@ -99,6 +99,18 @@ def from_bf16(bits: Array) -> Array:
     return wide.view(np.float32).reshape(np.shape(bits))
 
 
+def to_f32(array: Array, dtype: str) -> Array:
+    """f32: the numbers of an array whose elements are f32, f16 or bf16."""
+    return from_bf16(array) if dtype == BF16 else array.astype(np.float32, copy=False)
+
+
+def is_finite(array: Array, dtype: str) -> bool:
+    """True if an array of such elements has no infinity and no NaN."""
+    if dtype == BF16:  # by its exponents
+        return not np.any(array & np.uint16(0x7F80) == np.uint16(0x7F80))
+    return bool(np.isfinite(array).all())
+
+
 def to_tf32(x: Array) -> Array:
     """f32: floats with 10 bits of mantissa, to the nearest, halves away from zero, as the
     instruction has it; a NaN stays as it is."""

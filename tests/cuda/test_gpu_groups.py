@@ -1,5 +1,5 @@
-"""Weights of 8 and 4 bits in groups, in models of f16 and bf16: products of many rows run on tensor
-cores, and every output is the evaluator's."""
+"""Weights of 8 and 4 bits in groups, in models of f16 and bf16, which bring them or are asked for
+them: products of many rows run on tensor cores, and every output is the evaluator's."""
 
 import warnings
 
@@ -9,18 +9,22 @@ import pytest
 from cusim_build import needs_cxx
 from half_models import codes, halved
 from harness import every
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from small_models import make_model
 
 import aotc
 from aotc.ir.kernel.plan_stages import Contract, points
+from aotc.ir.numbers.grouped import Grouping
+from aotc.ir.schedule import WEIGHT_BITS
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.shares import share_of_range
+from aotc.passes.precision.group_weights import round_weights
 from aotc.passes.rewrites import apply_schedule_rewrites
 from aotc.pipeline import run_pipeline
 from aotc.target import get_target
 from benchmarks.decoder_models import Sizes, llama
+from benchmarks.gpu.nets import NETS
 from benchmarks.low_precision_cases import in_groups
 
 TARGET = get_target("cuda:sm_80")
@@ -64,6 +68,12 @@ def check(model, feeds, dtype, folder, **options):
 SIZES = Sizes(96, 64, 1, 4, 2, 160, 256)
 
 
+def decoder_feeds(seq, past):
+    feeds = {"input_ids": rng(1).integers(0, SIZES.vocabulary, (1, seq))}
+    return feeds | {f"past_key_values.0.{n}": rng(2).standard_normal(
+        (1, SIZES.shared, past, SIZES.size)).astype(np.float32) for n in ("key", "value")}
+
+
 @needs_cxx
 @pytest.mark.parametrize("bits, dtype", [
     (4, "bf16"), pytest.param(4, "f16", marks=pytest.mark.product),
@@ -75,10 +85,74 @@ def test_prefill_of_a_decoder_runs_on_tensor_cores(bits, dtype, tmp_path):
     assert not [r.name for m, r in found if (m is None or m > FEW)
                 and not r.name.endswith("__mma")]
     assert sum(r.in_codes for _, r in found) >= 5
-    feeds = {"input_ids": rng(1).integers(0, SIZES.vocabulary, (1, seq))}
-    feeds |= {f"past_key_values.0.{n}": rng(2).standard_normal(
-        (1, SIZES.shared, past, SIZES.size)).astype(np.float32) for n in ("key", "value")}
-    check(model, feeds, dtype, tmp_path / "b", **options)
+    check(model, decoder_feeds(seq, past), dtype, tmp_path / "b", **options)
+
+
+# ---------------------------------------------------------------- on request
+
+ROWS_OF = {48: "{}_32x64__mma", 12: "{}_16x32__mma", 8: "{}_8x32__mma", 1: "1x32__simt"}
+QUICK = [("int4w", "f16", 48), ("int8w", "bf16", 8), ("int4w", "bf16", 1)]
+ASKED = [pytest.param(p, d, n, marks=() if (p, d, n) in QUICK else pytest.mark.product)
+         for p in WEIGHT_BITS for d in KINDS for n in ROWS_OF]
+
+
+@needs_cxx
+@pytest.mark.parametrize("precision, dtype, seq", ASKED)
+def test_weights_of_a_decoder_in_halves_are_grouped(precision, dtype, seq, tmp_path):
+    """All of its products; what is looked up stays a half."""
+    model, options = halved(llama(SIZES), dtype), {"dims": {"batch": 1, "seq": seq, "past": 16}}
+    found = products(model, precision=precision, **options)
+    assert {r.name for _, r in found} == {f"dot_grouped_{ROWS_OF[seq].format(dtype)}"}
+    assert len(found) == 6
+    check(model, decoder_feeds(seq, 16), dtype, tmp_path / "b", precision=precision, **options)
+
+
+@needs_cxx
+@pytest.mark.parametrize("dtype", ["f16", pytest.param("bf16", marks=pytest.mark.product)])
+def test_weights_of_bert_in_halves_are_grouped(dtype, tmp_path):
+    model = halved(NETS["bert_base"](1, True), dtype)
+    found = products(model, precision="int4w")
+    assert found and all(r.name == f"dot_grouped_{dtype}_8x32__mma" for _, r in found)
+    x = rng(3).standard_normal((1, 5, 16)).astype(np.float32)
+    check(model, {"x": x}, dtype, tmp_path / "b", precision="int4w")
+
+
+def layer(m, k, n, dtype):
+    """(y = x w in a half, w as f32)."""
+    w = rng(4).standard_normal((k, n)).astype(KINDS[dtype])
+    f32, wide = TensorProto.FLOAT, w.astype(np.float32)
+    model = make_model([node("MatMul", ["x", "w"], ["y"])], {"x": (f32, [m, k])},
+                       {"y": (f32, [m, n])}, {"w": wide})
+    return halved(model, dtype), wide
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("precision", WEIGHT_BITS)
+def test_halves_are_rounded_as_the_same_numbers_of_f32(dtype, precision):
+    model, w = layer(40, 100, 24, dtype)
+    work = until("schedule", model, precision=precision)
+    g = Grouping(WEIGHT_BITS[precision], 32, 2)
+    program = apply_schedule_rewrites(work.program, work.schedule)
+    (array,) = program.consts.values()
+    assert np.array_equal(array, round_weights(g, w)) and work.schedule.precision == precision
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_halves_that_are_no_numbers_stay(dtype):
+    model, w = layer(40, 64, 64, dtype)
+    w[3, 5] = np.inf
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(w.astype(KINDS[dtype]), "w"))
+    work = until("schedule", model, precision="int4w")
+    assert not work.schedule.rewrites
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_a_budget_rounds_weights_that_are_halves(dtype):
+    """Errors are of numbers: an output in bf16 is no integer."""
+    model, _ = layer(8, 1024, 1024, dtype)
+    found = until("schedule", model, precision="auto", error=0.2).narrowed
+    assert set(map(str, found.levels.values())) <= set(WEIGHT_BITS) and found.levels
+    assert 1e-4 < found.error < 0.1
 
 
 # ---------------------------------------------------------------- products

@@ -32,7 +32,7 @@ from aotc.runtime.emulate import emulated_models
 from aotc.sched import check_schedule
 from aotc.sched.precision.levels import Level, uniform_levels
 from aotc.sched.rows.useful_targets import reads_groups
-from aotc.target import TARGETS
+from aotc.target import TARGETS, get_target
 from aotc.tools.verify import verify
 
 F32 = TensorProto.FLOAT
@@ -114,6 +114,22 @@ def test_bytes_hold_codes_scales_and_zero_points(g):
 
 
 # ---------------------------------------------------------------- on request
+
+@pytest.mark.parametrize("name", [n for n in CPUS if get_target(n).halves][-1:])
+def test_one_row_by_weights_of_f16_reads_codes(name, tmp_path):
+    """A megabyte of them, which stays f16 otherwise."""
+    w = np.random.default_rng(1).standard_normal((512, 512)).astype(np.float16)
+    f16 = TensorProto.FLOAT16
+    model = make_model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (f16, [1, 512])},
+                       {"y": (f16, [1, 512])}, {"w": w})
+    made = {p: aotc.compile(model, tmp_path / p, target=name, precision=p)
+            for p in ("f32", "int4w")}
+    size = {p: b.manifest["weights_bytes"] for p, b in made.items()}
+    assert size["f32"] / size["int4w"] > 3.5
+    x = np.random.default_rng(2).standard_normal((1, 512)).astype(np.float16)
+    want = x.astype(np.float64) @ _near(w.astype(np.float32), 4)
+    _close(aotc.load(tmp_path / "int4w").run({"x": x})["y"].astype(np.float64), want, 1e-3)
+
 
 @pytest.mark.parametrize("name, precision", [
     pytest.param(n, p, marks=() if (n, p) in ((CPUS[0], "int8w"), (CPUS[-1], "int4w"))

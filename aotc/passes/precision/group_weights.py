@@ -1,11 +1,12 @@
 """Rewrite rule ``group``: the constant weights of a product become 8 or 4 bits with a scale for
 every group of neighbours along the sum (``ir/numbers/grouped.py``); rows, sums and all else stay
-f32.
+as they are.
 
     ["group", "matmul_sum", {"bits": 4, "size": 32, "stored": "bytes"}]
 
 Groups are symmetric, without zero points.  A scale is a bf16, so that two bytes hold it: the
 largest magnitude of its group over the largest code, or over the least one, whichever loses less.
+Weights that a model has as f16 or bf16 are grouped like those of f32.
 With "stored": "f32" the constant holds the same numbers as f32, for a target without rows that
 read bytes.  Columns of several axes, as of a transposed convolution whose windows do not overlap,
 become one.
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from aotc.ir.category import Factors, dot_dtypes, factor_pairs
-from aotc.ir.dtypes import Array, from_bf16, to_bf16
+from aotc.ir.dtypes import HALVES, Array, from_bf16, is_finite, to_bf16, to_f32
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, as_expr, loads
 from aotc.ir.expr import rewrite as rewrite_expr
 from aotc.ir.numbers.group_bytes import group_bytes, weights_of
@@ -33,6 +34,7 @@ from aotc.passes.precision.narrow_operands import is_whole
 RULE = "group"
 SIZES = (32, 128)  # steps of the sum in a group
 STORED = ("bytes", "f32")  # what the weights are stored as
+FLOATS = ("f32", *HALVES)  # what they were
 _PLANES = 2  # bytes of a scale
 _COLUMNS = 1 << 20  # weights that are rounded at a time
 
@@ -57,10 +59,10 @@ def match_weights(program: Program, c: Compute) -> tuple[Factors, Load, Axis] | 
             continue
         array = program.consts.get(load.buffer)
         one = set(load.index) <= {*f.n, *f.k, Const(0)}  # matrix
-        if one and array is not None and array.dtype == np.float32 and (
+        if one and array is not None and load.dtype in FLOATS and (
                 is_whole(f, load, array.shape)) and (
                 any(x.buffer not in program.consts for x in loads(f.a))) and (
-                np.isfinite(array).all()):
+                is_finite(array, load.dtype)):
             return f, load, k
     return None
 
@@ -72,7 +74,7 @@ def _may_move(program: Program, c: Compute) -> bool:
 
 
 FITS = ComputeRule(RULE, match_weights,
-                   "product of f32 with a constant matrix of finite weights",
+                   "product of f32 with a constant matrix of finite floats",
                    {"bits": BITS, "size": SIZES, "stored": STORED})
 candidates, faults_of = FITS.candidates, FITS.faults_of
 
@@ -81,7 +83,7 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
     """The Program with the rule applied to the compute that writes ``name``.  ScheduleError if it
     does not match."""
     c, (f, load, k) = FITS.matched(program, name, parameters)
-    array = program.consts[load.buffer]
+    array = to_f32(program.consts[load.buffer], load.dtype)
     order = [load.index.index(a) for a in (k, *f.n)]
     order += [d for d in range(array.ndim) if d not in order]
     turned = array.transpose(order)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from aotc.ir.dtypes import Array, is_float
+from aotc.ir.dtypes import BF16, Array, from_bf16, is_float
 from aotc.ir.program import Program, Rewrite
 from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
 from aotc.oracle.shares import share_of_range
@@ -39,7 +39,9 @@ class Trials:
         worst = 0.0
         for n in self.base.outputs:
             a, b = got[n], want[n]
-            if is_float(self.base.dtype(n)):
+            if BF16 in (self.base.dtype(n), self.base.buffers[n].stored):
+                worst = max(worst, share_of_range(from_bf16(a), from_bf16(b)))
+            elif is_float(self.base.dtype(n)):
                 worst = max(worst, share_of_range(a, b))
             elif not np.array_equal(a, b):  # a number that is another one
                 return float("inf")
