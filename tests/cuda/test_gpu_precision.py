@@ -24,6 +24,8 @@ from aotc.oracle.shares import share_of_range
 from aotc.passes.rewrites import apply_schedule_rewrites
 from aotc.pipeline import run_pipeline
 from aotc.sched import check_schedule, decide
+from aotc.sched.cost.predict import group_seconds
+from aotc.sched.precision.offers import seconds_of
 from aotc.target import get_target
 from aotc.target.kernel_rows import ProductRow
 from aotc.tools.peers import open_reference
@@ -102,6 +104,25 @@ def test_auto_keeps_its_budget(exact, tmp_path):
 def test_auto_takes_nothing_that_is_predicted_to_be_slower():
     narrowed = until("schedule", precision="auto", error=0.3).narrowed
     assert narrowed.seconds <= narrowed.exact_seconds
+
+
+def test_products_take_the_seconds_of_what_they_became():
+    """Parts of sums, and products that are joined, or a budget takes them for nothing."""
+    long = make_model([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])],
+                      {"x": (onnx.TensorProto.FLOAT, [64, 2048])},
+                      {"y": (onnx.TensorProto.FLOAT, [64, 64])},
+                      {"w": np.ones((2048, 64), np.float32)})
+    for model, rule, count in ((long, "split_k", 1), (attention(40), "join_columns", 3)):
+        work = run_pipeline(Options(source=model, target=TARGET.name, name="net",
+                                    stop_after="schedule"))
+        own = [[c, *p.get("with", ())] for r, c, p in work.schedule.rewrites if r == rule]
+        assert list(map(len, own)) == [count]
+        made = apply_schedule_rewrites(work.program, work.schedule)
+        by_group = group_seconds(work.program, work.schedule, TARGET, {})
+        found = seconds_of(own[0], work.schedule, made, by_group)
+        of = [by_group[g.name] for g in work.schedule.groups
+              if count == 1 or f"{own[0][0]}_joined" in g.computes]
+        assert sum(found.values()) == pytest.approx(sum(of)) and min(found.values()) > 0
 
 
 # ---------------------------------------------------------------- tf32

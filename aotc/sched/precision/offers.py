@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import Schedule
 from aotc.passes.precision import integer_rows
+from aotc.passes.sums import join_columns, split_k
 from aotc.passes.winograd import stages_of
 from aotc.sched.precision.levels import LEVELS, Level, Levels
 
@@ -88,15 +89,28 @@ def seconds_of(names: Iterable[str], schedule: Schedule, made: Program,
     """Seconds of computes by those of the groups that hold them or what they became; a group that
     holds several counts for each in equal parts.  made: the Program with the Schedule's
     rewrites."""
-    became = {c: {s.out for s in stages_of(made, c)} for rule, c, _ in schedule.rewrites
-              if rule == "winograd"}
-    became |= {c: {c, *made.producer[c].inputs} for rule, c, _ in schedule.rewrites
-               if rule == integer_rows.RULE}
+    became = _made_of(schedule, made)
     found = dict.fromkeys(names, 0.0)
     for g in schedule.groups:
         here = [c for c in found if became.get(c, {c}).intersection(g.computes)]
         for c in here:
             found[c] += by_group[g.name] / len(here)
+    return found
+
+
+def _made_of(schedule: Schedule, made: Program) -> dict[str, set[str]]:
+    """{compute: the computes that the rewrites of a Schedule made of it}, where there are several,
+    or it is part of another."""
+    found: dict[str, set[str]] = {}
+    for rule, c, p in reversed(schedule.rewrites):  # what is made of a part first
+        if rule == "winograd":
+            found[c] = {s.out for s in stages_of(made, c)}
+        elif rule == join_columns.RULE:
+            whole = f"{c}_joined"
+            found |= dict.fromkeys((c, *p["with"]), found.get(whole, {whole}))
+        elif rule in (integer_rows.RULE, split_k.RULE):
+            parts = set(made.producer[c].inputs)
+            found[c] = {c}.union(found.get(c, ()), parts, *(found.get(b, ()) for b in parts))
     return found
 
 
