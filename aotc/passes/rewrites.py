@@ -14,7 +14,7 @@ from typing import Any
 from aotc.errors import ScheduleError
 from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import Schedule
-from aotc.passes import layout_rule, recompute, winograd
+from aotc.passes import inline_rule, layout_rule, recompute, winograd
 from aotc.passes.images import polyphase, unfold
 from aotc.passes.precision import (
     group_weights,
@@ -36,6 +36,7 @@ RULES: dict[str, tuple[Callable[[Program, str, Parameters], list[str]],
     "unfold": (unfold.faults_of, unfold.rewrite),
     "layout": (layout_rule.faults_of, layout_rule.rewrite_layout),
     "recompute": (recompute.faults_of, recompute.rewrite_readers),
+    inline_rule.RULE: (inline_rule.faults_of, inline_rule.rewrite),
     half_columns.RULE: (half_columns.faults_of, half_columns.rewrite),
     narrow_operands.RULE: (narrow_operands.faults_of, narrow_operands.rewrite),
     group_weights.RULE: (group_weights.faults_of, group_weights.rewrite),

@@ -1,8 +1,10 @@
 """Time and rows of groups that stream (``rows/stream_stages.py``): each work item has the rows of
 one tile and goes along all columns of the stream, which come from the memory behind a block's."""
 
+from collections.abc import Sequence
+
 from aotc.ir.dtypes import DTYPES, HALVES
-from aotc.ir.expr import Expr, Load, loads
+from aotc.ir.expr import Binary, Cast, Expr, Load, Unary, Where, loads, walk
 from aotc.ir.numbers.narrow import stored_half
 from aotc.ir.program import Program
 from aotc.ir.simplify import upper
@@ -35,17 +37,40 @@ def stream_seconds(machine: Machine, found: Streamed, rows: Rows) -> float:
     products = 2.0 * mr * keys * (depth + columns) / row_rate(scores, tuning)
     others = mr * keys * sum(tuning.op_cost.get(n, 1) for n in OPERATIONS) * tuning.other_flops
     size = DTYPES[scores.stored].size
-    staging = scores.staging
-    assert staging is not None, scores.name
-    # rows of the first product, and the usual stages of the columns of both
-    shared = size * (mr * scores.steps + staging.usual * scores.tile.nr * (scores.steps + columns))
-    held = min(waves, *(block_figures(machine, r, r.threads, shared).blocks for r in rows))
-    busy = waves * (products + others) / (machine.flops * tile_reach(machine, scores, held))
+    busy = waves * (products + others) / (machine.flops * _reach(machine, rows, waves))
     fetched = items * keys * (depth + columns) * size
     rest = batch * count * (depth + columns) * size
     return max(busy, fetched / memory_rate(machine, machine.outside(machine.near)),
                (rest + batch * keys * (depth + columns) * size) / machine.memory.bandwidth
                ) + machine.launch
+
+
+def element_seconds(machine: Machine, found: Streamed, rows: Rows, bodies: Sequence[Expr],
+                    more: int) -> float:
+    """Seconds that a call of usual extents takes longer if it computes ``bodies`` for every score,
+    and reads so many bytes more."""
+    scores, _ = rows
+    mr, count = scores.tile.mr, estimate_volume(a.extent for a in found.valued.m)
+    items = -(-count // mr) * estimate_volume(a.extent for a in found.values.axes if a not in (
+        *found.valued.m, *found.valued.n))
+    waves, cost = -(-items // machine.workers), machine.tuning.op_cost
+    operations = sum(cost.get(getattr(n, "op", ""), 1) for e in bodies for n in walk(e)
+                     if isinstance(n, (Binary, Unary, Cast, Where)))
+    others = mr * rows_up(estimate(found.key.extent), scores.tile.nr) * operations
+    return waves * others * machine.tuning.other_flops / (
+        machine.flops * _reach(machine, rows, waves)) + more / machine.memory.bandwidth
+
+
+def _reach(machine: Machine, rows: Rows, waves: int) -> float:
+    """The part of its arithmetic that a worker reaches with the blocks that it holds at a time."""
+    scores, values = rows
+    staging = scores.staging
+    assert staging is not None, scores.name
+    # rows of the first product, and the usual stages of the columns of both
+    shared = DTYPES[scores.stored].size * (scores.tile.mr * scores.steps + staging.usual
+                                           * scores.tile.nr * (scores.steps + values.tile.nr))
+    held = min(waves, *(block_figures(machine, r, r.threads, shared).blocks for r in rows))
+    return tile_reach(machine, scores, held)
 
 
 def rows_up(count: int, unit: int) -> int:
@@ -78,4 +103,4 @@ def _is_of(program: Program, e: Expr, dtype: str) -> bool:
         program.buffers[e.buffer].declared == dtype)
 
 
-__all__ = ["rows_up", "stream_rows", "stream_seconds"]
+__all__ = ["element_seconds", "rows_up", "stream_rows", "stream_seconds"]
