@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Load, loads
+from aotc.ir.numbers.narrow import stored_half
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import REGISTER, STREAM, Group
 from aotc.sched.choose.connect import register_groups
-from aotc.sched.cost.accesses import match_conversion
 from aotc.sched.cost.stream_cost import stream_rows, stream_seconds
 from aotc.sched.judge.judge import Judge
 from aotc.sched.model.stages import contraction_factors
@@ -124,7 +124,7 @@ def _conversions(program: Program, products: Collection[Compute], members: Colle
             alone = isinstance(step, Compute) and groups[owner[b]].computes == (b,) and (
                 {r.outs[0] for r in program.consumers[b]} <= {*members})
             if alone and isinstance(step, Compute) and step.fold == "none" and (
-                    match_conversion(step.body) is not None or isinstance(step.body, Load)):
+                    isinstance(step.body, Load) or isinstance(stored_half(step.body), Load)):
                 yield b
 
 
