@@ -155,6 +155,20 @@ def test_a_budget_rounds_weights_that_are_halves(dtype):
     assert 1e-4 < found.error < 0.1
 
 
+@pytest.mark.parametrize("dtype", KINDS)
+def test_a_budget_keeps_joined_products_and_streams(dtype):
+    """Queries, keys and values are rounded alike, and scores stay the halves that they are."""
+    model = halved(llama(Sizes(512, 256, 1, 4, 2, 640, 256)), dtype)
+    work = until("schedule", model, precision="auto", error=0.3,
+                 dims={"batch": 1, "seq": 8, "past": 8})
+    assert {x.precision for x in work.narrowed.levels.values()} <= set(WEIGHT_BITS)
+    ((_, first, p),) = [r for r in work.schedule.rewrites if r[0] == "join_columns"
+                        if len(r[2]["with"]) == 2]
+    alike = {work.narrowed.levels.get(n) for n in (first, *p["with"])}
+    assert len(alike) == 1 and alike != {None}
+    assert work.narrowed.seconds < work.narrowed.exact_seconds
+
+
 # ---------------------------------------------------------------- products
 
 def blocked(m, k, n, dtype, bits, block, zeros):

@@ -26,8 +26,10 @@ def choose_rewrites(program: Program, target: Target, winograd: str | int, unfol
                         tuple[Rewrite, ...], dict[str, Layout]]:
     """(rewrites, layouts) of a Program, the latter with those given.  free: what is stored may be
     chosen, as groups are; the others as of ``decide``."""
-    joined = () if levels else choose_joined(program, target)
+    joined = choose_joined(program, target, levels or {})
     program = apply_rewrites(program, joined)
+    if levels:
+        levels = {f"{c}_joined": levels[c] for _, c, _ in joined if c in levels} | {**levels}
     near = Neighbourhoods(program, target)
     rewrites = joined + choose_winograd(near, winograd, precision, levels)
     if unfold:

@@ -13,17 +13,20 @@ from aotc.ir.program import Compute, Program, Rewrite
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.sums.join_columns import RULE, join_alike, match_columns
 from aotc.sched.judge.neighbourhood import Neighbourhoods
+from aotc.sched.precision.levels import Levels
 from aotc.target.base import Target
 
 
-def choose_joined(program: Program, target: Target) -> tuple[Rewrite, ...]:
+def choose_joined(program: Program, target: Target, levels: Levels) -> tuple[Rewrite, ...]:
     """The rewrites ``join_columns`` of a Program, in program order; none where work items are not
-    single tiles, shared by threads."""
+    single tiles, shared by threads.  levels: of products that have one of their own; those that
+    join have the same."""
     machine = target.machine
     if not machine.threads or machine.item_tiles != 1:
         return ()
     near = Neighbourhoods(program, target, machine.workers)
-    alike = [names for names in join_alike(program) if _is_whole(near, names)]
+    alike = [names for names in join_alike(program)
+             if len({levels.get(n) for n in names}) == 1 and _is_whole(near, names)]
     rewrites = [(RULE, first, {"with": list(others)}) for first, *others in alike]
     if not rewrites:
         return ()

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from aotc.ir.category import BF16_PRODUCT, dot_dtypes, grouped_dtypes
-from aotc.ir.dtypes import BF16, HALF
+from aotc.ir.dtypes import BF16, HALF, HALVES
 from aotc.ir.expr import Binary
 from aotc.ir.numbers.byte_panels import panel_fault
 from aotc.ir.numbers.grouped import grouped_weights
@@ -80,7 +80,7 @@ def _narrow_pays(program: Program, target: Target, precision: str, c: Compute) -
     f16 or in groups it stays as it is; several rows by those are rounded for rows of the target
     that multiply them."""
     m, tuning = narrow_operands.match_product(program, c), target.tuning
-    if m is None or precision == HALF and (
+    if m is None or _reads_halves_anyway(program, target, m) or precision == HALF and (
             not reads_halves(target, HALF) or narrow_operands.exceeds(program, m, HALF)
             or program.buffers[m.rows.buffer].declared == HALF):
         return False
@@ -97,6 +97,15 @@ def _narrow_pays(program: Program, target: Target, precision: str, c: Compute) -
     if not m.computed:
         return precision != HALF or rows > 1
     return rows > 1 if reads_halves(target, BF16) else saves_packing(rows, tuning)
+
+
+def _reads_halves_anyway(program: Program, target: Target,
+                         m: narrow_operands.SumOfProducts) -> bool:
+    """True for a product of two tensors that the model has in a type of 16 bits which rows
+    multiply: they are stored so, or in the kernel that multiplies them."""
+    declared = {program.buffers[b.buffer].declared for b in (m.rows, m.weights)}
+    return m.computed and len(declared) == 1 and any(
+        d in HALVES and reads_halves(target, d) for d in declared)
 
 
 def _halve(target: Target, precision: str) -> dict[str, Any]:

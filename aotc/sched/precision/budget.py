@@ -14,7 +14,7 @@ Errors are measured, gains are the cost model's.  Deterministic for given inputs
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from aotc.ir.program import Compute, Program, Rewrite
@@ -23,6 +23,7 @@ from aotc.oracle.evaluate import infer_syms, input_arrays
 from aotc.passes.precision import integer_rows, narrow_operands
 from aotc.passes.precision.rounding_table import ROUNDING
 from aotc.passes.rewrites import RULES, apply_rewrites
+from aotc.passes.sums import join_columns
 from aotc.sched.cost.predict import group_seconds
 from aotc.sched.precision.levels import ROUNDS, Level, Levels, uniform_levels
 from aotc.sched.precision.offers import Lot, Offer, join_lots, lots_of, seconds_of
@@ -43,7 +44,7 @@ Offers = Mapping[str, Offer]  # of single products
 class Narrowed:
     """What was found out: the lots in program order, the budget, the error of the worst output
     with all that gains most and with what is taken, predicted seconds of a call in f32 (of weights
-    of few bits: with all rows in f32) and with that."""
+    of few bits: with all rows in f32) and with that, the products that one product joins."""
 
     lots: tuple[Lot, ...]
     budget: float
@@ -51,18 +52,23 @@ class Narrowed:
     error: float
     exact_seconds: float
     seconds: float
+    joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def levels(self) -> Levels:
         """Of the products that are rounded."""
-        return {c: level for u in self.lots for c, level in u.levels.items()}
+        return {c: level for u in self.lots for one, level in u.levels.items()
+                for c in self._products(one)}
+
+    def _products(self, one: str) -> tuple[str, ...]:
+        return self.joined.get(one, (one,))
 
     @property
     def summary(self) -> str:
         """One line."""
         found = Counter(map(str, self.levels.values()))
         each = ", ".join(f"{n} {level}" for level, n in found.items())
-        count = sum(len(u.computes) for u in self.lots)
+        count = sum(len(self._products(c)) for u in self.lots for c in u.computes)
         return (f"{found.total()} of {count} products rounded" + (f" ({each})" if each else "")
                 + f": error {self.error:.2g} of the range (budget {self.budget:.2g}, all that "
                 f"gains {self.whole:.2g}), predicted {self.seconds * 1e6:.1f} us a call, f32 "
@@ -97,7 +103,9 @@ def choose_within(program: Program, target: Target, feeds: Sequence[Feeds], budg
               for level, low in lows.items()]
     lots = lots_of(_rows(trials.base, offers), before, offers)
     lots, whole, error = _taken(lots, trials, MARGIN * budget, TRIED_FLOPS / max(1.0, work))
-    found = Narrowed(lots, budget, whole, error, exact_seconds, 0.0)
+    joined = {f"{c}_joined": (c, *p["with"]) for rule, c, p in plain.rewrites
+              if rule == join_columns.RULE}
+    found = Narrowed(lots, budget, whole, error, exact_seconds, 0.0, joined)
     schedule = decided(found.levels)
     taken = seconds(schedule)[1]
     if taken > exact_seconds:  # copies that round cost more than products gain
