@@ -1,9 +1,11 @@
 """The statements of streams executed in numpy: numbers of rows are arrays that stay from block to
 block."""
 
+from collections.abc import Callable
+
 import numpy as np
 
-from aotc.ir.dtypes import Array, from_bf16, to_bf16
+from aotc.ir.dtypes import BF16, HALF, TF32, Array, from_bf16, to_bf16, to_tf32
 from aotc.ir.kernel.stream_statements import Assign, CarryRows, HeldTile, JoinRows, RowNumbers
 from aotc.oracle.block_runs import BlockRuns
 
@@ -38,16 +40,15 @@ class StreamRuns(BlockRuns):
     def held_tile(self, s: HeldTile) -> None:
         shape = (s.sums.nr, s.held.nr) if s.by_columns else (s.held.nr, s.sums.nr)
         b = self.operand(s.b, *shape, s.swizzle, "f32")
-        held = _rounded(self.block_sums[s.held.name][0], self.memory.region(s.b.buffer).values)
+        held = _ROUNDED[s.rounded](self.block_sums[s.held.name][0])
         with np.errstate(invalid="ignore", over="ignore"):
             self.block_sums[s.sums.name][0] += held @ (b.T if s.by_columns else b)
 
 
-def _rounded(x: Array, like: Array) -> Array:
-    """Numbers of f32 rounded to the elements of a block's array."""
-    if like.dtype == np.uint16:
-        return from_bf16(to_bf16(x))
-    return x.astype(np.float16).astype(np.float32)
+# f32 rounded to a dtype
+_ROUNDED: dict[str, Callable[[Array], Array]] = {
+    HALF: lambda x: x.astype(np.float16).astype(np.float32), TF32: to_tf32,
+    BF16: lambda x: from_bf16(to_bf16(x))}
 
 
 __all__ = ["StreamRuns"]

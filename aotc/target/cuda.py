@@ -147,13 +147,15 @@ def _stream(nr: int, steps: int, registers: int, dtype: str) -> ProductRow:
     """Row of one product of a group that streams: 64 rows, 16 of each warp, by NR columns, STEPS
     terms at a time.  Scores have a step as long as their sum, values one as long as scores have
     columns.  registers: of a thread where it is that of the values."""
-    tile = RegisterTile(64, nr // _LANES, _LANES)
+    tile, whole = RegisterTile(64, nr // _LANES, _LANES), dtype == TF32
+    each = 1 if whole else 2  # elements of a word
     return ProductRow(
         f"stream_{dtype}_{tile}x{steps}__mma", "stream", dtype, (dtype,), "f32", tile,
-        "stream.cu.j2", rate=9.0, load_cost=1.0, shared=SharedTile(
+        "stream_tf32.cu.j2" if whole else "stream.cu.j2", rate=4.5 * each, load_cost=1.0,
+        shared=SharedTile(
             steps=steps, threads=4 * _LANES, warp=(16, nr), registers=registers,
             staging=Staging(usual=2, least=2, most=4, ways=("copy", "value"),
-                            pitch=(steps // 2, nr // 2), swizzled=True)))
+                            pitch=(steps // each, nr // each), swizzled=True)))
 
 
 # Small tiles are for products of few rows and columns: a multiprocessor has one or two blocks of
@@ -197,6 +199,8 @@ _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4,
              *(_stream(n, 64, 168, dtype) for n in (32, 64, 128)),
              *(_stream(64, n, 168, dtype) for n in (32, 128)),
              _stream(32, 256, 255, dtype), _stream(256, 32, 255, dtype))),
+         *(_stream(n, steps, 255, TF32) for n, steps in (
+             (32, 64), (64, 64), (64, 32), (32, 128), (128, 32))),
          *thread_nests("simt"))
 
 

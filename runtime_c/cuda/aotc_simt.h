@@ -361,6 +361,16 @@ AOTC_DEVICE void aotc_hold_bf16(uint32_t (&a)[4], const float (&low)[4], const f
     a[3] = aotc_round_bf162(high[2], high[3]);
 }
 
+/* Sums of one tile as 16 x 8 rows of A, rounded to tf32.  Columns 2t and 2t+1, which a thread has,
+ * are terms t and t+4. */
+AOTC_DEVICE void aotc_hold_tf32(uint32_t (&a)[4], const float (&tile)[4])
+{
+    a[0] = aotc_to_tf32(tile[0]);
+    a[1] = aotc_to_tf32(tile[2]);
+    a[2] = aotc_to_tf32(tile[1]);
+    a[3] = aotc_to_tf32(tile[3]);
+}
+
 /* Report a broken rule by its number, from 1 on; the first launch that breaks one is told of. */
 AOTC_DEVICE void aotc_fault(int32_t *fault, int32_t rule)
 {

@@ -37,7 +37,8 @@ FORMS = {
     "groups": Form(64, 100, heads=4, groups=2), "turned": Form(65, 64, turned=True)}
 NUMBERS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 WANTED = 7.0  # instructions of the hot loop for each of tensor cores
-LIMITS = {32: 8.0}  # of keys of so many elements: exps are more than products
+# of keys of so many elements: exps are more than products; of tf32, whose values are words
+LIMITS = {32: 8.0, **{("tf32", size): 8.0 for size in (32, 64, 128)}}
 
 
 def until(stage, model, target=TARGET):
@@ -93,6 +94,19 @@ def test_attention_is_one_stream(name, dtype, tmp_path):
         simulate=True).run(feeds)["y"]
     assert got.dtype == NUMBERS[dtype]
     check(form, got, feeds, dtype)
+
+
+@needs_cxx
+@pytest.mark.parametrize("name", every([n for n, f in FORMS.items() if f.size < 128], 20))
+def test_operands_of_f32_are_rounded_to_tf32_if_asked(name, tmp_path):
+    form = FORMS[name]
+    model, feeds = attention_form(form, "f32"), attention_feeds(form, "f32")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        built = aotc.compile(model, tmp_path / "b", target=TARGET, name="net", precision="tf32")
+    text = "".join(f.read_text() for f in (tmp_path / "b").glob("*_kernels_*.cu"))
+    assert text.count("aotc_hold_tf32") == 1
+    check(form, built.load(simulate=True).run(feeds)["y"], feeds, "f16")  # as many bits
 
 
 @pytest.mark.parametrize("name", every(FORMS, 2))
@@ -203,20 +217,22 @@ def _connected(group, buffer):
 
 @pytest.mark.skipif(bool(why_no_sass()), reason=why_no_sass())
 @pytest.mark.product
-@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("dtype", [*NUMBERS, "tf32"])
 @pytest.mark.parametrize("gpu", GPUS)
 def test_streams_spill_nothing_and_multiply(gpu, dtype, tmp_path):
-    wrong = []
-    for size in (32, 64, 128, 256):
+    wrong, own = [], {"precision": "tf32"} if dtype == "tf32" else {}
+    for size in (32, 64, 128) if own else (32, 64, 128, 256):
         folder = tmp_path / str(size)
-        aotc.compile(attention_form(Form(1024, 1024, size=size), dtype), folder, target=gpu,
-                     name="net")
+        model = attention_form(Form(1024, 1024, size=size, heads=12), "f32" if own else dtype)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            aotc.compile(model, folder, target=gpu, name="net", **own)
         for name, made in compile_kernels(folder, TARGETS[gpu].cflags).items():
             loop = made.code.hot_loop("HMMA")
             if loop is None:
                 continue
             length = len(loop.instructions) / loop.count("HMMA")
-            limit = LIMITS.get(size, WANTED)
+            limit = LIMITS.get((dtype, size), LIMITS.get(size, WANTED))
             wrong += [f"{size} {name}: spills {made.spilled} bytes"] * bool(made.spilled)
             wrong += [f"{size} {name}: {length:.2f} an HMMA, not {limit}"] * (length > limit)
             wrong += [f"{size} {name}: copies less than 16 bytes"] * (

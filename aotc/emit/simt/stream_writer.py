@@ -9,9 +9,10 @@ from aotc.emit.c.scalars import Scalars
 from aotc.emit.simt.product_writer import MMA, ProductWriter, element_type, turn
 from aotc.emit.simt.thread_sums import ThreadSums
 from aotc.emit.text.cexpr import c_index
-from aotc.ir.block_statements import BlockTile, Owned, Product, Sums
+from aotc.ir.block_statements import BlockTile, Owned, Product, Sums, Swizzle
 from aotc.ir.expr import Const, Var
 from aotc.ir.kernel.stream_statements import Assign, CarryRows, HeldTile, JoinRows, RowNumbers
+from aotc.ir.statements import Box
 
 
 class StreamWriter(ProductWriter):
@@ -58,20 +59,21 @@ class StreamWriter(ProductWriter):
         if not self.streams:
             return super().block_tile(s)
         a, b = s.swizzle
-        row = self.row(s.row)
-        return BracedLines(self.template(s.template).render(
-            held="", a=self.now(s.a), b=self.now(s.b), sums=s.sums.name,
-            element=element_type(row.stored), kind=KIND[row.a], mma=MMA["f32" + row.a],
-            depth=s.depth, columns=s.sums.nr, bn=c_index(s.b.strides[0], 0),
-            a_turn=turn(a, "m"), b_turn=turn(b, "n"), by_columns=s.by_columns).splitlines())
+        return self._tile(s, s.b, b, s.depth, a=self.now(s.a), a_turn=turn(a, "m"))
 
     def held_tile(self, s: HeldTile) -> list[str]:
+        return self._tile(s, s.b, s.swizzle, s.held.nr, held=s.held.name)
+
+    def _tile(self, s: BlockTile | HeldTile, b: Box, swizzle: Swizzle | None, depth: int,
+              a: str = "", a_turn: str = "", held: str = "") -> list[str]:
+        """The products of one step, of rows in the block's memory or ``held`` in registers."""
         row = self.row(s.row)
-        return BracedLines(self.template(s.template).render(
-            held=s.held.name, a="", b=self.now(s.b), sums=s.sums.name,
-            element=element_type(row.stored), kind=KIND[row.a], mma=MMA["f32" + row.a],
-            depth=s.held.nr, columns=s.sums.nr, bn=c_index(s.b.strides[0], 0),
-            a_turn="", b_turn=turn(s.swizzle, "n"), by_columns=s.by_columns).splitlines())
+        text = self.template(s.template).render(
+            held=held, a=a, b=self.now(b), sums=s.sums.name, element=element_type(row.stored),
+            kind=KIND.get(row.a, ""), mma=MMA.get("f32" + row.a, ""), depth=depth,
+            columns=s.sums.nr, bn=c_index(b.strides[0], 0), a_turn=a_turn,
+            b_turn=turn(swizzle, "n"), row_turn=turn(swizzle, "row"), by_columns=s.by_columns)
+        return BracedLines(text.splitlines())
 
     def carry_rows(self, s: CarryRows) -> list[str]:
         scale = Scalars(self.env, self.names).text(Const(s.scale, "f32"))

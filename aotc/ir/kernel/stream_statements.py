@@ -78,8 +78,8 @@ class HeldTile(Stmt):
 
         sums[i, j] += sum over k of held[i, k] * b[k, j]
 
-    held: rounded to the elements of B.  b: where they begin in the block's memory, with the
-    elements from one row to the next; swizzle: how those rows are turned;
+    held: rounded to the dtype ``rounded``, which B's are of.  b: where they begin in the block's
+    memory, with the elements from one row to the next; swizzle: how those rows are turned;
     by_columns: they are columns."""
 
     row: str
@@ -87,6 +87,7 @@ class HeldTile(Stmt):
     sums: Sums
     held: Sums
     b: Box
+    rounded: str
     swizzle: Swizzle | None = None
     by_columns: bool = False
 

@@ -63,14 +63,18 @@ def element_seconds(machine: Machine, found: Streamed, rows: Rows, bodies: Seque
 
 def _reach(machine: Machine, rows: Rows, waves: int) -> float:
     """The part of its arithmetic that a worker reaches with the blocks that it holds at a time."""
-    scores, values = rows
-    staging = scores.staging
-    assert staging is not None, scores.name
-    # rows of the first product, and the usual stages of the columns of both
-    shared = DTYPES[scores.stored].size * (scores.tile.mr * scores.steps + staging.usual
-                                           * scores.tile.nr * (scores.steps + values.tile.nr))
+    shared = stream_bytes(rows)
     held = min(waves, *(block_figures(machine, r, r.threads, shared).blocks for r in rows))
-    return tile_reach(machine, scores, held)
+    return tile_reach(machine, rows[0], held)
+
+
+def stream_bytes(rows: Rows) -> int:
+    """Bytes of a block's memory: rows of the first product, and the usual stages of the columns of
+    both."""
+    scores, values = rows
+    assert scores.staging is not None, scores.name
+    columns = scores.staging.usual * scores.tile.nr * (scores.steps + values.tile.nr)
+    return DTYPES[scores.stored].size * (scores.tile.mr * scores.steps + columns)
 
 
 def rows_up(count: int, unit: int) -> int:
@@ -89,6 +93,7 @@ def stream_rows(program: Program, target: Target, found: Streamed) -> Rows | Non
     pairs = [(s, v) for s in rows for v in rows if s.steps >= depth and v.tile.nr >= columns
              and v.steps == s.tile.nr and v.tile.mr == s.tile.mr and v.a == s.a
              and v.threads == s.threads]
+    pairs = [p for p in pairs if stream_bytes(p) <= target.machine.near.capacity]
     return min(pairs, key=lambda p: (
         stream_seconds(target.machine, found, p), p[0].tile.nr), default=None)
 

@@ -23,13 +23,14 @@ from aotc.ir.expr import (
     Load,
     Unary,
     Var,
+    Where,
     axes_of,
     loads,
     rewrite,
     substitute,
     walk,
 )
-from aotc.ir.numbers.narrow import stored_half
+from aotc.ir.numbers.narrow import is_tf32, stored_half
 from aotc.ir.program import Program
 from aotc.ir.schedule import STREAM, Group
 from aotc.ir.simplify import are_equal, simplify
@@ -118,11 +119,11 @@ def _with(e: Expr, new: Mapping[Expr, Expr]) -> Expr:
 
 
 def _unrounded(e: Expr) -> Expr:
-    """What an expression that is rounded to halves was."""
+    """What an expression that is rounded to halves, or to tf32, was."""
     half = stored_half(e)
     while half is not None and isinstance(half, Cast) and half.x.dtype == "f32":
         e, half = half.x, stored_half(half.x)
-    return e
+    return e.a if isinstance(e, Where) and is_tf32(e) else e
 
 
 def _difference(power: Unary) -> tuple[Expr | None, Load | None]:

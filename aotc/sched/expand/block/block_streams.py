@@ -145,7 +145,7 @@ def _block(stream: Stream, scores: BlockSteps, values: BlockSteps, sums: Sums) -
                      scores.swizzle, scores.by_columns)
     _, v = values.step_places(values.step)
     held = HeldTile(stream.values.row, stream.values.micro.template, sums, own, v,
-                    values.swizzle[1], values.by_columns)
+                    values.row.a, values.swizzle[1], values.by_columns)
     scale = _scale(stream)
     carry = CarryRows(own, sums, GREATEST, stream.total, scale or 1.0)
     element = stream.score if scale else stream.element
