@@ -57,7 +57,8 @@ def element_seconds(machine: Machine, found: Streamed, rows: Rows, bodies: Seque
     operations = sum(cost.get(getattr(n, "op", ""), 1) for e in bodies for n in walk(e)
                      if isinstance(n, (Binary, Unary, Cast, Where)))
     others = mr * rows_up(estimate(found.key.extent), scores.tile.nr) * operations
-    return waves * others * machine.tuning.other_flops / (
+    # none is part of a multiply-add, of which the peak counts two
+    return 2 * waves * others / (
         machine.flops * _reach(machine, rows, waves)) + more / machine.memory.bandwidth
 
 
