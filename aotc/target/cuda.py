@@ -196,9 +196,9 @@ _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4,
              _tensor_core_grouped(64, 128, (64, 32), dtype),
              _tensor_core_grouped(128, 128, (64, 32), dtype))),
          *(row for dtype in ("f16", "bf16") for row in (
-             *(_stream(n, 64, 168, dtype) for n in (32, 64, 128)),
-             *(_stream(64, n, 168, dtype) for n in (32, 128)),
-             _stream(32, 256, 255, dtype), _stream(256, 32, 255, dtype))),
+             *(_stream(nr, steps, 168, dtype) for nr, steps in ((32, 64), (64, 64), (64, 32))),
+             *(_stream(nr, steps, 255, dtype) for nr, steps in (
+                 (128, 64), (64, 128), (32, 256), (256, 32))))),
          *(_stream(n, steps, 255, TF32) for n, steps in (
              (32, 64), (64, 64), (64, 32), (32, 128), (128, 32))),
          *thread_nests("simt"))
