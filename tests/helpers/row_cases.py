@@ -9,6 +9,7 @@ from dot_cases import dot_cases, narrow_map_cases, narrow_window_cases
 from harness import Case
 from pair_cases import bf16_map_cases
 from row_pairs import Pair, one_group, pair
+from stream_cases import stream_cases
 from te_programs import Maker, ax, relu
 
 from aotc.ir.expr import (
@@ -463,6 +464,6 @@ def _all(*makers):
 CASES = {"contraction": contraction_cases, "dot": dot_cases,
          "map": _all(map_cases, narrow_map_cases, bf16_map_cases), "move": move_cases,
          "reduction": reduction_cases, "transform": transform_cases, "loops": loops_cases,
-         "window": _all(window_cases, narrow_window_cases)}
+         "stream": stream_cases, "window": _all(window_cases, narrow_window_cases)}
 
 __all__ = ["CASES", "MAPS", "Pair", "pair", "one_group"]
