@@ -12,17 +12,20 @@ from cusim_build import needs_cxx
 from harness import every
 from mutants import plant_mutants, unnoticed
 from sass import compile_kernels, why_no_sass
+from te_programs import Maker, ax
 
 import aotc
 from aotc.errors import ScheduleError
+from aotc.ir.expr import Cast, Const, Unary
 from aotc.ir.kernel.plan_stages import Stream
-from aotc.ir.schedule import STREAM
+from aotc.ir.schedule import STREAM, Group
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.passes.rewrites import apply_schedule_rewrites
 from aotc.pipeline import run_pipeline
-from aotc.sched import lower
+from aotc.sched import decide, lower
+from aotc.sched.rows.stream_stages import find_stream
 from aotc.target import TARGETS
 
 TARGET = "cuda:sm_80"
@@ -179,6 +182,27 @@ def test_no_scores_are_stored_at_any_length(length):
     plan = until("plan", attention_form(Form(length, length, heads=12))).plan
     assert len(plan.kernels) == 1 and len(streams(plan)) == 1
     assert not any(p.storage == "arena" for p in plan.places)
+
+
+def test_weights_that_become_integers_do_not_stream():
+    """Sums of bytes of them are no sums of exps."""
+    m, i, j, d, n = Maker(), ax("i", 64), ax("j", 64), ax("d", 32), ax("n", 32)
+    m.input("q", 64, 32)
+    m.input("k", 64, 32)
+    m.input("v", 64, 32, dtype="i8")
+    m.step("x", (i, j), m.ref("q", i, d) * m.ref("k", j, d), (d,), "sum")
+    m.step("greatest", (i,), m.ref("x", i, j), (j,), "max")
+    m.step("e", (i, j), Unary("exp", m.ref("x", i, j) - m.ref("greatest", i)))
+    m.step("total", (i,), m.ref("e", i, j), (j,), "sum")
+    m.step("p", (i, j), Cast("u8", m.ref("e", i, j) / m.ref("total", i) * Const(255.0, "f32")))
+    m.step("y", (i, n), Cast("i32", m.ref("p", i, j)) * Cast("i32", m.ref("v", j, n)), (j,), "sum")
+    program = m.done("y")
+    computes = ("x", "greatest", "e", "total", "p", "y")
+    group = Group("g", computes, ("y",), "y", {
+        b: STREAM if b in ("x", "greatest", "total") else "register" for b in computes[:-1]})
+    assert find_stream(program, group) is None
+    assert not any(STREAM in g.connect.values()
+                   for g in decide(program, TARGETS[TARGET]).groups)
 
 
 def test_what_does_not_stream_is_told(tmp_path):

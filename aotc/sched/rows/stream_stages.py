@@ -76,7 +76,7 @@ def _matched(group: Group, stages: tuple[Stage, ...]) -> Streamed | None:
     made = {o.buffer: s for s in stages for o in s.outputs}
     values = next((s for s in stages if group.anchor in s.computes), None)
     if values is None or len(stages) not in (3, 4) or values.fold != "sum" or len(
-            values.raxes) != 1:
+            values.raxes) != 1 or any(v.dtype != "f32" for s in stages for v in s.acc):
         return None
     for valued in factor_pairs(values.axes, values.raxes, values.fold, values.body):
         found = _along(values, valued, made)
