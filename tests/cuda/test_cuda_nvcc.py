@@ -26,6 +26,9 @@ EARLY, USUAL = TARGETS["cuda:sm_80"], TARGETS["cuda:sm_90"]
 REGISTERS, SPILLED = 128, 128
 # and those of all registers: 8 rows of 4 sums beside 16 codes, their zero points and scales
 FULL, FULL_SPILLED = {"dot_grouped_8x32__simt"}, 52
+# of streams whose operands lie one by one, so that a step of them is on its way in registers; of
+# those that are copied ``test_gpu_streams`` asks that nothing is spilled
+STREAM_SPILLED = 600
 FLAGS = "-O3 -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror -Xptxas -v"
 
 pytestmark = pytest.mark.skipif(not shutil.which("nvcc"),
@@ -48,6 +51,7 @@ def _no_spills(text, kernels, row=""):
     assert len(found) >= kernels, text[-4000:]
     for *spilled, registers in found:
         most = {REGISTERS: SPILLED, 255: FULL_SPILLED * (row in FULL)}.get(int(registers), 0)
+        most = STREAM_SPILLED if row.startswith("stream_") else most
         assert max(map(int, spilled)) <= most, text[-4000:]
 
 
