@@ -11,6 +11,7 @@ from attention_forms import Form, attention_feeds, attention_form
 from cusim_build import needs_cxx
 from harness import every
 from mutants import plant_mutants, unnoticed
+from onnx import numpy_helper
 from sass import compile_kernels, why_no_sass
 from te_programs import Maker, ax
 
@@ -172,6 +173,12 @@ def test_causal_rows_go_no_further_than_their_last_key():
               for name in ("causal", "behind", "kept", "plain")}
     assert str(bounds["causal"]) == "m + 1" and str(bounds["behind"]) == "m + 81"
     assert bounds["kept"] is None and bounds["plain"] is None
+    model = attention_form(Form(mask="bias"))  # that of windows: a constant that masks nothing
+    given = next(x for x in model.graph.input if x.name == "mask")
+    model.graph.input.remove(given)
+    model.graph.initializer.append(numpy_helper.from_array(
+        np.random.default_rng(0).standard_normal((1, 2, 64, 64)).astype(np.float16), "mask"))
+    assert streams(until("plan", model).plan)[0].bound is None
     plan = until("plan", attention_form(Form(512, 512, mask="causal"))).plan
     text = str(plan)
     assert "~v_blocks = (m_lo + 63) // 128 + 1" in text and "~next in 0..~v_blocks + 1" in text

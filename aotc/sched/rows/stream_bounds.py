@@ -152,14 +152,15 @@ def _facts(program: Program, cond: Expr, holds: bool, deep: int) -> tuple[tuple[
 
 def _of_truths(array: Array, at: Load) -> tuple[Expr, ...]:
     """The fact that a constant of truths says: no key is kept that lies more than so many behind
-    its row."""
+    its row; none where the first row keeps the last key, as all that masks nothing does."""
     if array.ndim < 2 or array.dtype != np.bool_:
         return ()
     rows, keys = np.nonzero(array.reshape(-1, *array.shape[-2:]).any(axis=0))
-    if not len(rows):
+    behind = int((keys - rows).max(initial=-array.shape[-2]))
+    if not len(rows) or behind >= array.shape[-1] - 1:
         return ()
     row, key = at.index[-2:]
-    return (simplify(row + int((keys - rows).max()) - key),)
+    return (simplify(row + behind - key),)
 
 
 __all__ = ["LOWEST", "key_bound"]
