@@ -27,9 +27,7 @@ def stream_seconds(machine: Machine, found: Streamed, rows: Rows) -> float:
     scores, values = rows
     depth = rows_up(estimate(found.scores.raxes[0].extent), scores.steps)
     keys = rows_up(estimate(found.key.extent), scores.tile.nr)
-    batch = estimate_volume(a.extent for a in found.values.axes if a not in (
-        *found.valued.m, *found.valued.n))
-    count = estimate_volume(a.extent for a in found.valued.m)
+    batch, count = _rows(found)
     items = batch * -(-count // scores.tile.mr)
     waves = -(-items // machine.workers)
     tuning = machine.tuning
@@ -50,16 +48,21 @@ def element_seconds(machine: Machine, found: Streamed, rows: Rows, bodies: Seque
     """Seconds that a call of usual extents takes longer if it computes ``bodies`` for every score,
     and reads so many bytes more."""
     scores, _ = rows
-    mr, count = scores.tile.mr, estimate_volume(a.extent for a in found.valued.m)
-    items = -(-count // mr) * estimate_volume(a.extent for a in found.values.axes if a not in (
-        *found.valued.m, *found.valued.n))
-    waves, cost = -(-items // machine.workers), machine.tuning.op_cost
+    mr, (batch, count) = scores.tile.mr, _rows(found)
+    waves, cost = -(-(batch * -(-count // mr)) // machine.workers), machine.tuning.op_cost
     operations = sum(cost.get(getattr(n, "op", ""), 1) for e in bodies for n in walk(e)
                      if isinstance(n, (Binary, Unary, Cast, Where)))
     others = mr * rows_up(estimate(found.key.extent), scores.tile.nr) * operations
     # none is part of a multiply-add, of which the peak counts two
     return 2 * waves * others / (
         machine.flops * _reach(machine, rows, waves)) + more / machine.memory.bandwidth
+
+
+def _rows(found: Streamed) -> tuple[int, int]:
+    """(How many streams there are, rows of each) in a call of usual extents."""
+    inside = (*found.valued.m, *found.valued.n)
+    return (estimate_volume(a.extent for a in found.values.axes if a not in inside),
+            estimate_volume(a.extent for a in found.valued.m))
 
 
 def _reach(machine: Machine, rows: Rows, waves: int) -> float:

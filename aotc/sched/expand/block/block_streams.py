@@ -155,10 +155,10 @@ def _block(stream: Stream, scores: BlockSteps, values: BlockSteps, sums: Sums) -
 def _scale(stream: Stream) -> float | None:
     """The positive number that scores are multiplied by, if that is all that is done to them."""
     e = stream.element
-    scales = isinstance(e, Binary) and e.op == "mul" and e.a == stream.score and isinstance(
-        e.b, Const) and 0 < e.b.value < inf
-    return float(e.b.value) if scales and isinstance(e, Binary) and isinstance(
-        e.b, Const) else None
+    if isinstance(e, Binary) and e.op == "mul" and e.a == stream.score and isinstance(
+            e.b, Const) and 0 < e.b.value < inf:
+        return float(e.b.value)
+    return None
 
 
 def _elements(stream: Stream, scores: BlockSteps, own: Sums) -> Body:
