@@ -303,12 +303,12 @@ AOTC_WARP_INTEGERS(uint64_t, uint64_t)
  * rows, join what is carried of each row, times a scale above 0: their greatest, the thread's share
  * of the total of exp of the differences to that, and sums of products with those.  Scores become
  * exps.  Of a row that is -inf so far exps are 0; of one with a NaN all that follows is NaN, which
- * the greatest need not be. */
+ * the greatest need not be.  Differences of numbers beyond 1e38, such as the lowest one, are 0 or
+ * more than exps tell apart, in powers of 2 as well, of which the exponents would be infinite. */
 template <int M, int N, int C>
 AOTC_DEVICE void aotc_carry_rows(float (&scores)[M][N][4], float (&sums)[M][C][4],
                                  float (&greatest)[2 * M], float (&total)[2 * M], float scale)
 {
-    const float log2_e = 1.44269504f, unit = scale * log2_e;
     AOTC_UNROLL
     for (int i = 0; i < 2 * M; ++i) {
         float most = -INFINITY;
@@ -317,6 +317,7 @@ AOTC_DEVICE void aotc_carry_rows(float (&scores)[M][N][4], float (&sums)[M][C][4
             most = fmaxf(most, scores[i / 2][j / 2][i % 2 * 2 + j % 2]);
         most = fmaxf(most, aotc_shfl_xor(most, 1));
         most = fmaxf(greatest[i], fmaxf(most, aotc_shfl_xor(most, 2)) * scale);
+        const float log2_e = fabsf(most) > 1e38f ? 1.0f : 1.44269504f, unit = scale * log2_e;
         const float base = most == -INFINITY ? 0.0f : most * log2_e;
         const float change = aotc_exp2(greatest[i] * log2_e - base);
         greatest[i] = most;

@@ -151,6 +151,29 @@ def test_rows_without_a_number_stay_so(tmp_path):
 
 
 @needs_cxx
+@pytest.mark.parametrize("dtype", [*NUMBERS, "tf32"])
+def test_rows_that_the_lowest_number_masks_whole_are_means(dtype, tmp_path):
+    """Of all values, as the evaluator has them: no exponent overflows."""
+    form, kind = Form(70, 90, mask="bias"), "f32" if dtype == "tf32" else dtype
+    own = {"precision": dtype} if dtype == "tf32" else {}
+    feeds = attention_feeds(form, kind)
+    low = np.finfo(np.float32).min if dtype == "tf32" else ml_dtypes.finfo(NUMBERS[dtype]).min
+    feeds["mask"][0, 0, 9] = feeds["mask"][0, 1, 11, :88] = low
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        got = aotc.compile(attention_form(form, kind), tmp_path / "b", target=TARGET, name="net",
+                           **own).load(simulate=True).run(feeds)["y"].astype("f8")
+    limit = 3e-2 if dtype == "bf16" else 4e-3
+    kept = np.ones(got.shape[:3], bool)
+    kept[0, 0, 9] = False
+    assert np.abs(got - exact(form, feeds))[kept].max() <= limit * np.abs(got).max()
+    if dtype != "f16":  # beside which a score is nothing
+        mean = feeds["v"][0, 0].astype("f8").mean(axis=0)
+        assert np.abs(got[0, 0, 9] - mean).max() <= limit * np.abs(got).max()
+    assert np.isfinite(got).all()
+
+
+@needs_cxx
 def test_nothing_that_keeps_threads_apart_can_be_left_out(tmp_path):
     """Every wait, barrier and group, and the place of every step."""
     form = Form(70, 300, mask="added")
