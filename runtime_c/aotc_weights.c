@@ -159,26 +159,39 @@ static void set_image(aotc_weights *w, const uint8_t *image, size_t bytes)
     w->payload_bytes = bytes - HEADER_BYTES;
 }
 
-aotc_status AOTC_NAME(weights_from_memory)(aotc_weights *w, const void *image, size_t bytes)
+aotc_status AOTC_NAME(weights_trusted)(aotc_weights *w, const void *image, size_t bytes)
 {
     if (w == NULL || image == NULL) {
         return AOTC_NULL_POINTER;
     }
     memset(w, 0, sizeof *w);
     const aotc_status status = check_header(image, bytes);
+    if (status == AOTC_OK) {
+        set_image(w, image, bytes);
+    }
+    return status;
+}
+
+aotc_status AOTC_NAME(weights_from_memory)(aotc_weights *w, const void *image, size_t bytes)
+{
+    const aotc_status status = AOTC_NAME(weights_trusted)(w, image, bytes);
     if (status != AOTC_OK) {
         return status;
     }
-    const uint8_t *const payload = (const uint8_t *)image + HEADER_BYTES;
-    if (checksum(payload, bytes - HEADER_BYTES, 0) != load64((const uint8_t *)image + 24)) {
+    if (checksum(w->payload, bytes - HEADER_BYTES, 0) != load64((const uint8_t *)image + 24)) {
+        memset(w, 0, sizeof *w);
         return AOTC_WEIGHTS_CHECKSUM;
     }
-    set_image(w, image, bytes);
     return AOTC_OK;
 }
 
 #if !defined(AOTC_EMBEDDED)
 aotc_status AOTC_NAME(weights_embedded)(aotc_weights *w)
+{
+    return w == NULL ? AOTC_NULL_POINTER : AOTC_NOT_AVAILABLE;
+}
+
+aotc_status AOTC_NAME(weights_embedded_trusted)(aotc_weights *w)
 {
     return w == NULL ? AOTC_NULL_POINTER : AOTC_NOT_AVAILABLE;
 }

@@ -79,13 +79,18 @@ def test_missing_file(lookup, lookup_copy):
     assert found.value.status == "AOTC_WEIGHTS_MISSING"
 
 
-def test_from_memory(lookup, lookup_folder):
-    ffi, lib = lookup._ffi, lookup._library
-    data = (lookup_folder / "lookup_weights.bin").read_bytes()
+def _in_memory(data):
+    """(array that holds the bytes at a multiple of 64, their address)"""
     room = np.zeros(len(data) + 64, np.uint8)
     start = -room.__array_interface__["data"][0] % 64
     room[start:start + len(data)] = np.frombuffer(data, np.uint8)
-    address = room.__array_interface__["data"][0] + start
+    return room, room.__array_interface__["data"][0] + start
+
+
+def test_from_memory(lookup, lookup_folder):
+    ffi, lib = lookup._ffi, lookup._library
+    data = (lookup_folder / "lookup_weights.bin").read_bytes()
+    _room, address = _in_memory(data)
     w = ffi.new("aotc_weights *")
     from_memory = lib.function("weights_from_memory")
     assert from_memory(w, ffi.cast("void *", address), len(data)) == number(lib, "AOTC_OK")
@@ -96,6 +101,26 @@ def test_from_memory(lookup, lookup_folder):
                          ((ffi.NULL, ffi.cast("void *", address), 9), "NULL_POINTER"),
                          ((w, ffi.NULL, 9), "NULL_POINTER")):
         assert from_memory(*args) == number(lib, f"AOTC_{status}")
+
+
+@pytest.mark.parametrize("change, checked, trusted", [
+    (lambda d: d, "OK", "OK"), (_flip(64), "WEIGHTS_CHECKSUM", "OK"),
+    (_flip(0), "WEIGHTS_MAGIC", "WEIGHTS_MAGIC"),
+    (_flip(40), "WEIGHTS_WRONG_MODEL", "WEIGHTS_WRONG_MODEL"),
+    (lambda d: d[:-8], "WEIGHTS_TRUNCATED", "WEIGHTS_TRUNCATED")])
+def test_an_image_that_is_trusted_has_its_header_checked_alone(lookup, lookup_folder, change,
+                                                               checked, trusted):
+    ffi, lib = lookup._ffi, lookup._library
+    data = change(bytearray((lookup_folder / "lookup_weights.bin").read_bytes()))
+    _room, address = _in_memory(data)
+    for function, status in (("weights_from_memory", checked), ("weights_trusted", trusted)):
+        w = ffi.new("aotc_weights *")
+        found = lib.function(function)(w, ffi.cast("void *", address), len(data))
+        assert found == number(lib, f"AOTC_{status}")
+        # what is refused opens nothing
+        assert (w.payload != ffi.NULL) == (status == "OK")
+    assert lib.function("weights_embedded_trusted")(w) == number(lib, "AOTC_NOT_AVAILABLE")
+    assert lib.function("weights_trusted")(w, ffi.NULL, 9) == number(lib, "AOTC_NULL_POINTER")
 
 
 def test_image_refuses_overlaps_and_other_places():

@@ -98,6 +98,7 @@ int memcmp(const void *a, const void *b, unsigned n)
 int reset(void)
 {
     if (forest_weights_embedded(&weights) != AOTC_OK) return 1;
+    if (forest_weights_embedded_trusted(&weights) != AOTC_OK) return 1;
     if (forest_init(&context, &weights, arena, sizeof arena, 0) != AOTC_OK) return 2;
     return (int)forest_run(&context, x, y);
 }

@@ -49,6 +49,14 @@ def test_costs_follow_the_extents_of_every_call(counting):
     assert counting.profile(reset=True) and not any(c.calls for c in counting.profile())
 
 
+def test_the_constant_for_the_arena_has_room_for_the_costs(counting):
+    most = counting.manifest["arena_bytes_max"]
+    for workers in (1, 3):
+        need = counting._library.function("arena_size")(32, workers)
+        assert need == most + workers * counting.manifest["slab_bytes_per_worker"]
+    assert most >= 64  # x and y are the caller's: what is left are the costs
+
+
 def test_an_arena_without_room_for_the_costs_is_refused(counting):
     ffi, lib = counting._ffi, counting._library
     context, arena = ffi.new("aotc_context *"), np.zeros(256, np.uint8)

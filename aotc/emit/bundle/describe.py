@@ -33,7 +33,8 @@ _API = ("weights context frame arena_size arena_size_of init init_variant run ru
         "texts fault checked expected rule image image_end info inputs outputs input_shape cost "
         "output_shape pool_create pool_destroy strerror weights_open weights_close profile refuse "
         "weights_embedded weights_from_memory weights_hash payload_bytes profile_reset dsa graph "
-        "graph_create graph_launch graph_replay graph_destroy").split()
+        "graph_create graph_launch graph_replay graph_destroy weights_trusted "
+        "weights_embedded_trusted").split()
 # Starts of the names that are repeated per variant.
 _PER_VARIANT = ("lay_out", "compute", "runs_here", "data_rules")
 
