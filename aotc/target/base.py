@@ -212,7 +212,8 @@ class VectorFacts:
     their sums start from given values.  registers: of vectors, where a multiply-add can read a
     factor from memory itself (else 0).  tiles: sums of a contraction may be written in place, in
     named vectors.  runs: loads and stores of lanes take runs of neighbours alone, whole or the
-    first few; what lies otherwise is reached one by one."""
+    first few; what lies otherwise is reached one by one.  held: registers that the sums of a
+    micro-kernel and a value beside them may take, where those are groups."""
 
     fixed: bool = True
     groups: tuple[int, ...] = (1,)
@@ -221,6 +222,12 @@ class VectorFacts:
     registers: int = 0
     tiles: bool = True
     runs: bool = False
+    held: int = 0
+
+    def sum_groups(self, rows: int) -> tuple[int, ...]:
+        """Groups of registers, widest first, that the sums of a micro-kernel of so many rows may
+        be: beside all of them there is room for one more."""
+        return tuple(g for g in self.groups if g * (rows + 1) <= self.held)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """RISC-V targets: 64-bit with the vector extension 1.0, any vector length from 128 bits on."""
 
 from aotc.target.base import Cross, Machine, Memory, Target, VectorFacts
-from aotc.target.micro_kernels import contraction, nests, transform
+from aotc.target.micro_kernels import contraction, dot, nests, transform
 
 _KIB, _MIB = 1 << 10, 1 << 20
 
@@ -10,7 +10,7 @@ _CROSS = Cross(
     ("qemu-riscv64", "-cpu", "rv64,v=true,vext_spec=v1.0,vlen={vlen},elen=64,"
      "rvv_ta_all_1s=true,rvv_ma_all_1s=true"),
     ("clang-19", "gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross", "qemu-user"),
-    ("--target=riscv64-linux-gnu",), (128, 256, 512),
+    ("--target=riscv64-linux-gnu",), (128, 256, 512, 1024),
     # qemu 7 stops at a conversion with rounding to zero (vfcvt.rtz) that no other float operation
     # of its block precedes (gitlab.com/qemu-project/qemu, issue 1441; mended in 8); our kernels
     # have none, clang makes them of casts in scalar loops
@@ -27,11 +27,14 @@ _MACHINE = Machine((Memory("DRAM", 1 << 62, 10e9, "host"),
                    fork_join=4e-6,
                    scratch="L2")
 
+_STORED = ("f32", "f16", "bf16", "u8", "i8", "u16", "i16", "i32")
 # 6 rows of 4 registers leave 8 for B: the next load overlaps the multiply-adds, where 7 rows spill
 RISCV64 = Target(
     "riscv64", "64-bit RISC-V with the vector extension 1.0, vectors of any length", _LANES,
     ("-march=rv64gcv",), "riscv64", _MACHINE,
-    tuple(contraction("rvv", _LANES, m, n) for m, n in ((6, 2), (5, 2), (1, 4)))
-    + (*nests("rvv", ("f32", "f16")), transform("rvv")),
+    tuple(contraction("rvv", _LANES, m, n) for m, n in ((14, 2), (6, 2), (5, 2), (1, 4)))
+    + tuple(dot("rvv", _LANES, m, n, rows=rows) for rows in ("u8", "i8")
+            for m, n in ((12, 2), (6, 2), (1, 4)))
+    + (*nests("rvv", _STORED), transform("rvv")),
     "defined(__riscv_v)", ("v",), "riscv64", cross=_CROSS,
-    vectors=VectorFacts(False, (4, 2, 1), 8, prefetches=False, tiles=False))
+    vectors=VectorFacts(False, (4, 2, 1), 8, prefetches=False, tiles=False, held=31))

@@ -132,7 +132,7 @@ def test_weights_behind_a_guard_run_in_plain_loops():
 
 def test_targets_without_a_row_run_nests():
     """Plain loops, or lanes where those are threads, which compute any dtype."""
-    assert chosen(product(), TARGETS["riscv64"]) == ("loops", {})
+    assert chosen(product(), TARGETS["dsa:stcp920"]) == ("loops", {})
     assert chosen(product(rows=91, dtypes=("i16", "i16")), TARGETS["cuda"])[0] == "reduction__simt"
 
 

@@ -6,7 +6,6 @@ from typing import Any
 from aotc.emit.bundle.library_sources import library_files, library_header
 from aotc.emit.c.includes import Needs, find_needs
 from aotc.emit.c.kernel_text import KernelText, Text, kernel_functions
-from aotc.emit.c.narrow_lanes import HEADER
 from aotc.emit.c.register_tile import COUNTED
 from aotc.emit.c.tile_writer import ukernel_name
 from aotc.emit.text.c_names import prefix
@@ -93,9 +92,10 @@ def _preamble(name: str, target: Target, dialect: Dialect, ukernels: bool, math:
     if here.bf16:
         lines.append(f"#include \"{dialect.facts.bf16_header}\"\n")
     if here.narrow:
-        lines.append(f"#include \"{HEADER}\"\n")
+        lines.append(f"#include \"{dialect.facts.narrow_header}\"\n")
     if here.groups:
-        lines += [f"#include \"{HEADER}\"\n"] * (not here.narrow) + [f"#include \"{GROUPS}\"\n"]
+        narrow = [f"#include \"{dialect.facts.narrow_header}\"\n"]
+        lines += narrow * (not here.narrow) + [f"#include \"{GROUPS}\"\n"]
     if here.tiles:
         lines.append(f"#include \"{ON_TILES}\"\n")
     if ukernels:
@@ -151,18 +151,18 @@ def _of_columns(signature: str, params: Mapping[str, Any]) -> str:
 
 def _ukernel_file(name: str, target: Target, dialect: Dialect,
                   ukernels: Mapping[str, Instance]) -> str:
-    env = environment(target.folder)
+    env, narrow = environment(target.folder), dialect.facts.narrow_header
     bodies = [env.get_template(template).render(name=f"{name}_{u}", **params)
               for u, (template, params, _) in ukernels.items()]
     rows = {d.a for template, _, d in ukernels.values() if template != TILES}
     tiles = any(template == TILES for template, _, _ in ukernels.values())
     head = (_banner(name, f"micro-kernels for {target.name}.") + _requires(target)
             + f"{dialect.facts.defines}#include \"{dialect.facts.header}\"\n"
-            + ("#include \"aotc_num.h\"\n" f"#include \"{HEADER}\"\n" if rows & {"u8", "i8"}
+            + ("#include \"aotc_num.h\"\n" f"#include \"{narrow}\"\n" if rows & {"u8", "i8"}
                else "")
             + ("#include \"aotc_num.h\"\n" f"#include \"{PAIRS}\"\n" if BF16 in rows else "")
             + (f"#include \"aotc_num.h\"\n#include \"{ON_TILES}\"\n" if tiles else "")
-            + ("#include \"aotc_num.h\"\n" f"#include \"{HEADER}\"\n#include \"{GROUPS}\"\n"
+            + ("#include \"aotc_num.h\"\n" f"#include \"{narrow}\"\n#include \"{GROUPS}\"\n"
                if any("grouping" in p for _, p, _ in ukernels.values()) else "")
             + (f"#include \"{DIGIT_SUMS}\"\n"
                if any(t == DIGITS for t, *_ in ukernels.values()) else "")

@@ -129,11 +129,11 @@ class LaneWriter(ScalarWriter):
             lanes.sums = True
             return [say.constant(name, one if is_scalar(say) else say.load_tile(at))
                     if var.dtype == "f32" else
-                    f"const aotc_vm {name} = aotc_load_i32({at});"]
+                    say.int_constant(name, say.int_load("i32", at))]
         if load.dtype == "i32":
             lanes.names[var] = name
             text = integers(block, load)
-            return [*block.lines, f"const aotc_vm {name} = {text};"]
+            return [*block.lines, say.int_constant(name, text)]
         found = block.operand(load)
         if found.fixed:
             return [*block.lines, f"const float {name} = {found};"]

@@ -268,7 +268,8 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
     name += (f"_{s.live}rows" if s.live else "") + (f"_reread{s.reread}" if s.reread else "") + (
         f"_unroll{s.unroll}" if s.unroll > 1 else "")
     params = {"mr": m.mr, "nv": m.nv, "lanes": m.lanes, "nr": m.nr, "unit": unit,
-              "summed": s.summed, "masked": masked, "unroll": s.unroll}
+              "summed": s.summed, "masked": masked, "unroll": s.unroll,
+              "groups": say.vectors.sum_groups(m.mr)}
     dots, g = dot_step(m.dtypes.a), m.grouping
     if g is not None:
         name += f"_{g.bits}bits{g.size}_{g.planes}" + ("_zeros" if g.zeros else "")

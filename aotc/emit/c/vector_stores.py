@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from aotc.emit.c import half_lanes as halves
 from aotc.emit.c.arrays import address, element
 from aotc.emit.c.loop_text import INDENT
-from aotc.emit.c.narrow_lanes import store, stored_lanes
+from aotc.emit.c.narrow_lanes import store, stored_lanes, width
 from aotc.emit.c.scalars import LocalNames
 from aotc.emit.c.vectors import Vectors, is_scalar
 from aotc.emit.text.cexpr import c_index
@@ -37,13 +37,15 @@ def store_lines(puts: Sequence[Put], lane: Axis, say: Dialect, count: str, env: 
         if p.value.dtype in HALVES:
             lines += _half_stores(p, (v, converts), lane, step, say, count, env, names, at)
         elif step == Const(1) and p.value.dtype != "f32":
-            lines.append(store(p, v, count, at))
+            lines.append(store(say, p, v, count, at))
         elif is_scalar(say) and p.value.dtype == "f32" and not (count or env.get("put")):
             lines.append(f"{element(env, p.buffer, p.offset, c_index)} = {v};")
         elif step == Const(1):
             lines.append(say.store_n(at, v, count) if count else say.store(at, v))
         elif step is not None and say.facts.strided:
-            lines.append(say.store_strided(at, c_index(step, 13), v))
+            there = c_index(step, 13)
+            lines.append(say.store_strided(at, there, v) if p.value.dtype == "f32" else
+                         say.int_store_apart(width(p), at, there, v))
         else:
             lines += _scattered(p, v, lane, say, count, env, names)
     return lines
@@ -80,8 +82,7 @@ def _scattered(put: Put, value: str, lane: Axis, say: Dialect, count: str, env: 
     elif put.value.dtype == "f32":
         lines = [say.array("float", spill), say.spill_result(spill, value), say.each(count)]
     else:
-        lines = [say.array("int32_t", spill), f"aotc_store_i32({spill}, {value});",
-                 say.each(count)]
+        lines = [say.array("int32_t", spill), say.int_store(32, spill, value), say.each(count)]
         kept = f"({DTYPES[put.value.dtype].c}){kept}"
     if one in axes_of(at):  # an axis of extent one is in no offset
         lines.append(f"{INDENT}const int64_t {one.name} = {lane.name} + l;")

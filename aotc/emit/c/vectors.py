@@ -123,7 +123,7 @@ class Vectors:
         say = self.say
         if isinstance(e, Cast) and e.x.dtype in HALVES:
             return widen_lanes(self, e)
-        if isinstance(e, Cast) and e.dtype == "f32" and say.vectors.fixed:
+        if isinstance(e, Cast) and e.dtype == "f32":
             text = convert_to_float(self, e)
             if text is not None:
                 return text
@@ -277,7 +277,7 @@ class Vectors:
                 spill = self.names.fresh("g")
                 self.lines += [self.say.array("float", spill),
                                self.say.spill(spill, self.acc[n])] if n.dtype == "f32" else [
-                    self.say.array("int32_t", spill), f"aotc_store_i32({spill}, {self.acc[n]});"]
+                    self.say.array("int32_t", spill), self.say.int_store(32, spill, self.acc[n])]
                 acc[n] = f"{spill}[l]"
         whole = e if self.guard is None else Where(self.guard, e, Const(0, e.dtype))
         env: KernelEnv = {**self.env, "vars": {**self.env["vars"], **acc}}

@@ -48,11 +48,12 @@ class VectorMacros:
     there are loads and stores with a stride between lanes; apart: there are loads of whole vectors
     with such a stride; masks: they can be combined, and loaded from bytes; parts: there are loads
     of any run of lanes, and of every second element; quotients: there is a division of all lanes by
-    one scalar; forms: there are functions for 1 / (1 + exp(-x)) and for erf and tanh of s * x;
-    infix: arithmetic and comparisons that are C operators, {operation: operator} (else calls);
-    argument: what a micro-kernel takes before its last argument, which is what is fetched meanwhile
-    or what its sums start from; header: of the runtime, with ``defines`` before it; half_header: of
-    half precision; bf16_header: of bf16."""
+    one scalar; rounds: there is a conversion to integers that rounds within bounds; forms: there
+    are functions for 1 / (1 + exp(-x)) and for erf and tanh of s * x; infix: arithmetic and
+    comparisons that are C operators, {operation: operator} (else calls); argument: what a
+    micro-kernel takes before its last argument, which is what is fetched meanwhile or what its sums
+    start from; header: of the runtime, with ``defines`` before it; half_header: of half precision;
+    bf16_header: of bf16; narrow_header: of integer lanes."""
 
     scalars: bool
     strided: bool
@@ -60,6 +61,7 @@ class VectorMacros:
     masks: bool
     parts: bool
     quotients: bool
+    rounds: bool
     forms: bool
     infix: Mapping[str, str]
     argument: str
@@ -67,6 +69,7 @@ class VectorMacros:
     defines: str
     half_header: str
     bf16_header: str
+    narrow_header: str
 
 
 Macro = Callable[..., str]

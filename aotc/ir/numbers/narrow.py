@@ -63,6 +63,25 @@ def is_tf32(e: Expr) -> bool:
         e == round_tf32(e.cond.x))
 
 
+def rounded_between(e: Expr) -> tuple[Expr, int, int, int] | None:
+    """(x, zero, low, high) of an f32 that is round(x) + zero between two integers around 0 or on
+    one side of it, as 8-bit numbers are made; None of others."""
+    above = _with_whole(e, "min")
+    below = above and _with_whole(above[0], "max")
+    if not above or not below or below[1] > above[1]:
+        return None
+    x, zero = _with_whole(below[0], "add") or (below[0], 0)
+    return (x.x, zero, below[1], above[1]) if isinstance(x, Unary) and x.op == "round" else None
+
+
+def _with_whole(e: Expr, op: str) -> tuple[Expr, int] | None:
+    """The operands of an operation whose second one is a constant integer of at most 16 bits."""
+    if not isinstance(e, Binary) or e.op != op or not isinstance(e.b, Const):
+        return None
+    value = e.b.value
+    return (e.a, int(value)) if abs(value) < 1 << 16 and value == int(value) else None
+
+
 def is_lane_int(e: Expr) -> bool:
     """True for an i32 of loads, variables, scalars and loads of ``SHORT``, and floats converted
     to integers, joined by sums, differences and products."""
@@ -98,4 +117,5 @@ def is_lane_value(e: Expr) -> bool:
 
 
 __all__ = ["FLOAT_LANES", "SHORT", "is_lane_half", "is_lane_int", "is_lane_value", "is_tf32",
-           "bf16_bits", "round_tf32", "rounded_to_bits", "stored_half", "upper_half", "widen_half"]
+           "bf16_bits", "round_tf32", "rounded_between", "rounded_to_bits", "stored_half",
+           "upper_half", "widen_half"]

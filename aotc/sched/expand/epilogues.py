@@ -102,7 +102,7 @@ def _from_memory(c: Contract, at: TileLoops, expansion: Expansion) -> Body:
     if expansion.vectors.fixed:
         body = (*rows, lanes(part, (acc, Store(c.puts))))
         return count, For(i, Const(0), live, body)
-    same, puts = _same_in_all_rows(c, expansion)
+    same, puts = _same_in_all_rows(c, expansion, ("f32", "i32"))
     most = 2 if has_polynomials(c) else expansion.vectors.groups[0]
     each = For(i, Const(0), live, (*rows, acc, Store(puts)))
     return count, lanes(part, (*same, each), most, narrow=True)
