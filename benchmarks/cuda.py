@@ -1,18 +1,20 @@
 """aotc on a GPU, beside PyTorch: one run of less than nine minutes.
 
     python -m benchmarks.cuda --out DIR [--stages 1 2 3] [--minutes 8.7] [--target cuda:sm_90]
-                              [--machine h100] [--simulate]
+                              [--machine h100] [--autotune] [--simulate]
 
 Needs Python 3.11 with numpy, onnx, jinja2, cffi and pytest, nvcc and a C compiler. All models are
 made from seeds.  Stages: (1) what the GPU reaches: copies and torch's products; (2) tests of the
 rows on it; (3) operators: Gensor's, DietCode's, 4096^3, few rows, attention, in all types, beside
 torch eager, as a CUDA graph and (4096^3) compiled with max-autotune; (4) nets at batch 1 and 32 in
-f16 and tf32, beside torch.compile and, where present, ONNX Runtime's CUDA provider; (5)
-compute-sanitizer on three models; (6) predicted beside measured seconds.  What is missing is
-skipped with a reason, what aotc refuses is written down as refused.
+f16 and tf32, and the zoo's where there is one, beside torch.compile and, where present, ONNX
+Runtime's CUDA and TensorRT providers; (5) compute-sanitizer on three models; (6) predicted beside
+measured seconds.  What is missing is skipped with a reason, what aotc refuses is written down as
+refused.
 
 DIR/cuda.json is written after every row, so that a run that is cut keeps what it has.  Milliseconds
 are of one inference with inputs and outputs in device memory; systems take turns.
+More --minutes are shared out alike; --autotune is worth having with an hour of them.
 --simulate is a dry run of everything but the timing, on tiny shapes, without a GPU.
 """
 
@@ -32,6 +34,7 @@ from benchmarks.gpu.prepare import Pool
 from benchmarks.gpu.stages import Stages
 from benchmarks.gpu.timing import time_systems
 
+MINUTES = 8.7  # of a run, unless it is told
 # seconds of each stage at most; what one leaves is not the next one's
 SHARES = {"1 ceilings": 30, "2 rows": 100, "3 operators": 170, "4 nets": 130, "5 sanitizers": 50,
           "6 cost": 10}
@@ -41,7 +44,7 @@ DRY = 20  # a simulator may take so many times as long
 AUTOTUNED = ("bert_base", "resnet50")  # at batch 1 in f16; of the others compilation takes too long
 # of a dry run: one of each kind and type
 DRY_KINDS, DRY_TYPES = ("matmul", "conv", "attention", "norm"), ("f32", "f16", "s8", "int4w")
-DRY_NETS = ("bert_base", "resnet50", "llama_layer")
+DRY_NETS = ("bert_base", "resnet50", "llama_layer", "diffusion_block")
 
 
 def operators(simulate):
@@ -58,9 +61,9 @@ def operators(simulate):
 def networks(simulate):
     """The nets of stage 4."""
     if not simulate:
-        return nets.ALL
+        return [*nets.ALL, *nets.zoo_nets()]
     return [nets.Net(n.kind, 2, n.type, small=True) for n in nets.ALL
-            if n.batch == 1 and n.kind in DRY_NETS and n.type != "tf32"]
+            if n.batch <= 2 and n.kind in DRY_NETS and n.type != "tf32"]
 
 
 def measure_ceilings(stages, rows, why):
@@ -153,6 +156,7 @@ def run(args, scratch):
     about = {"target": args.target, "machine": args.machine, "gpus": devices(),
              "simulated": args.simulate, "python": sys.version.split()[0]}
     slow = DRY if args.simulate else 1
+    longer = max(1, args.minutes / MINUTES) * slow
     stages = Stages(args.out, args.minutes * 60 * slow, about)
     why = "a dry run" if args.simulate else torch_twins.why_not()
     asked, ops, whole = set(args.stages), operators(args.simulate), networks(args.simulate)
@@ -170,7 +174,8 @@ def run(args, scratch):
             return ("max-autotune",) if case.source == "4096^3" and case.type == "f16" else ()
 
         def mode(net):
-            tuned = net.kind in AUTOTUNED and net.batch == 1 and net.type == "f16"
+            tuned = args.autotune or (net.kind in AUTOTUNED and net.batch == 1
+                                      and net.type == "f16")
             return "max-autotune" if tuned else "reduce-overhead"
         work = {
             1: lambda s, rows: measure_ceilings(s, rows, why),
@@ -183,7 +188,7 @@ def run(args, scratch):
             6: lambda s, rows: compare_kernels(s, rows, pool, ops[:KERNELS], args.simulate)}
         for number, (name, seconds) in enumerate(SHARES.items(), 1):
             if number in asked:
-                stages.run(name, seconds * slow, work[number])
+                stages.run(name, seconds * longer, work[number])
     finally:
         pool.close()
     return stages
@@ -203,10 +208,12 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, help="folder for cuda.json")
     parser.add_argument("--stages", type=int, nargs="+", default=[*range(1, len(SHARES) + 1)])
-    parser.add_argument("--minutes", type=float, default=8.7, help="of the whole run")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="of the whole run")
     parser.add_argument("--target", help="the first GPU's own if left out")
     parser.add_argument("--machine", help="the GPU that is decided for, by name (aotc targets)")
     parser.add_argument("--simulate", action="store_true", help="build for the CPU, check only")
+    parser.add_argument("--autotune", action="store_true",
+                        help="torch compiles every net with max-autotune: it takes minutes each")
     parser.add_argument("--jobs", type=int, help="processes that compile (one a CPU)")
     parser.add_argument("--scratch", help="folder for models and bundles; a temporary one")
     args = parser.parse_args(argv)

@@ -28,7 +28,8 @@ def zoo_folder():
     return Path(os.environ.get("AOTC_ZOO", ROOT.parent / "shared" / "zoo"))
 
 
-def _module(name):
+def zoo_module(name):
+    """A module of the zoo's own scripts: materialize, reference or export."""
     spec = importlib.util.spec_from_file_location(f"zoo_{name}", zoo_folder() / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -56,8 +57,21 @@ def case(name, folder):
         raise KeyError(name)
     meta = json.loads((zoo_folder() / f"{name}.json").read_text())
     if not path.exists():
-        _module("materialize").materialize(str(stub), str(path))
-    return Case(name, path, _module("reference").make_inputs(meta), meta["gflops"])
+        zoo_module("materialize").materialize(str(stub), str(path))
+    return Case(name, path, zoo_module("reference").make_inputs(meta), meta["gflops"])
+
+
+def takes_batches(name):
+    """Whether a model of the zoo is right at other batches than 1."""
+    return bool(json.loads((zoo_folder() / f"{name}.json").read_text()).get("batchable"))
+
+
+def at_batch(name, batch):
+    """A model of the zoo at some batch, the ModelProto.  KeyError if there is no such model."""
+    stub = zoo_folder() / f"{name}.stub.onnx"
+    if not stub.exists():
+        raise KeyError(name)
+    return zoo_module("materialize").load(str(stub), None if batch == 1 else batch)
 
 
 # ---------------------------------------------------------------- models of our own

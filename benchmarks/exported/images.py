@@ -5,7 +5,9 @@ import numpy as np
 from benchmarks.exported.build import LAST, Writer
 
 
-def _res_block(g, x, cin, cout, size, groups=32, time=None):
+def res_block(g, x, cin, cout, size, groups=32, time=None):
+    """Two convolutions of x [n, cin, size, size], each behind a norm of groups; ``time``
+    [n, 256] is added between."""
     h = g.conv(g.silu(g.group_norm(x, cin, groups, [0, cin, size, size])), cin, cout)
     if time is not None:
         t = g.linear(g.silu(time), 256, cout)
@@ -18,15 +20,15 @@ def _res_block(g, x, cin, cout, size, groups=32, time=None):
 def vae_decoder(size=32, c=128):
     g = Writer("vae_decoder")
     x = g.conv(g.input("latent", [1, 4, size, size]), 4, c)
-    x = _res_block(g, x, c, c, size)
+    x = res_block(g, x, c, c, size)
     n = g.op("Reshape", g.group_norm(g.op("Reshape", x, [0, c, -1]), c, 32, [0, c, size * size],
                                      1), [0, c, -1])
     y = g.self_attention(g.op("Transpose", n, perm=[0, 2, 1]), c, 1)
     y = g.op("Reshape", g.op("Transpose", y, perm=[0, 2, 1]), [0, c, size, size])
-    x = _res_block(g, g.op("Add", x, y), c, c, size)
+    x = res_block(g, g.op("Add", x, y), c, c, size)
     x = g.op("Resize", x, "", np.array([1, 1, 2, 2], np.float32), mode="nearest",
              coordinate_transformation_mode="asymmetric", nearest_mode="floor")
-    x = _res_block(g, g.conv(x, c, c), c, c // 2, 2 * size)
+    x = res_block(g, g.conv(x, c, c), c, c // 2, 2 * size)
     x = g.silu(g.group_norm(x, c // 2, 32, [0, c // 2, 2 * size, 2 * size]))
     return g.model(g.conv(x, c // 2, 3))
 
@@ -39,25 +41,27 @@ def diffusion_unet(size=32, c=96):
         np.arange(32) * -0.28)[None])
     t = g.op("Concat", g.op("Sin", t), g.op("Cos", t), axis=-1)
     t = g.linear(g.silu(g.linear(t, 64, 256)), 256, 256)
-    a = _res_block(g, g.conv(x, 4, c), c, c, size, time=t)
-    b = _spatial_transformer(g, a, c, size, text)
+    a = res_block(g, g.conv(x, 4, c), c, c, size, time=t)
+    b = spatial_transformer(g, a, c, size, text)
     h = g.conv(b, c, c, stride=2)
-    h = _res_block(g, h, c, 2 * c, size // 2, time=t)
-    h = _spatial_transformer(g, h, 2 * c, size // 2, text)
+    h = res_block(g, h, c, 2 * c, size // 2, time=t)
+    h = spatial_transformer(g, h, 2 * c, size // 2, text)
     h = g.op("Resize", h, "", np.array([1, 1, 2, 2], np.float32), mode="nearest",
              coordinate_transformation_mode="asymmetric", nearest_mode="floor")
     h = g.op("Concat", g.conv(h, 2 * c, c), b, axis=1)
-    h = _res_block(g, h, 2 * c, c, size, time=t)
+    h = res_block(g, h, 2 * c, c, size, time=t)
     h = g.silu(g.group_norm(h, c, 32, [0, c, size, size]))
     return g.model(g.conv(h, c, 4))
 
 
-def _spatial_transformer(g, x, c, size, text, heads=4):
+def spatial_transformer(g, x, c, size, text, heads=4, words=128):
+    """Attention among the pixels of x [n, c, size, size] and to text [n, tokens, words], and a
+    gated GELU."""
     h = g.conv(g.group_norm(x, c, 32, [0, c, size, size]), c, c, 1)
     h = g.op("Reshape", g.op("Transpose", h, perm=[0, 2, 3, 1]), [0, size * size, c])
     h = g.op("Add", h, g.self_attention(g.layer_norm(h, c), c, heads))
     q = g.heads(g.linear(g.layer_norm(h, c), c, c, False), heads, c // heads)
-    k, v = (g.heads(g.linear(text, 128, c, False), heads, c // heads) for _ in range(2))
+    k, v = (g.heads(g.linear(text, words, c, False), heads, c // heads) for _ in range(2))
     h = g.op("Add", h, g.linear(g.attention(q, k, v, c // heads, heads), c, c))
     u, gate = g.op("Split", g.linear(g.layer_norm(h, c), c, 8 * c), outputs=2, axis=-1)
     h = g.op("Add", h, g.linear(g.op("Mul", u, g.gelu(gate)), 4 * c, c))

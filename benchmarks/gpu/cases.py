@@ -77,6 +77,17 @@ class GpuCase:
         return self.sizes[1] * self.sizes[2] * bits // 8
 
 
+    def moved_bytes(self):
+        """What is read and written at least, of cases that GPUs' memory bounds; 0 of others."""
+        s, size = self.sizes, 2 if self.type in ("f16", "bf16") else 4
+        if self.kind == "matmul":
+            return self.weight_bytes() if s[0] <= 64 else 0
+        if self.kind == "attention":
+            return 2 * s[0] * s[2] * s[3] * size if s[1] <= 16 else 0
+        return {"map": 3, "softmax": 2, "norm": 2, "columns": 1}.get(self.kind, 0) * (
+            s[0] * s[1] * size if len(s) == 2 else 0)
+
+
 def make_feeds(inputs):
     """Random arrays for inputs (name, dtype, shape): {name: array}; bytes in their whole range."""
     rng = np.random.default_rng()
@@ -189,6 +200,8 @@ ATTENTION = [*_all("attention", "attention", ("f16",), *((16, n, n, 64) for n in
 # so that most of what is predicted has been measured: kernels that are no product
 OTHERS = [c for kind in ("map", "softmax", "norm", "columns") for c in _all(
     kind, "cost", ("f32",), (128, 768), (4096, 1024), (32768, 1024), (512, 16384))]
+OTHERS += [c for kind in ("map", "softmax", "norm", "columns") for c in _all(
+    kind, "128 MB", ("f16",), (65536, 1024))]
 
 __all__ = ["ATTENTION", "CUBE", "DIETCODE", "FEW_ROWS", "GENSOR", "OTHERS", "TOLERANCE", "GpuCase",
            "make_feeds"]

@@ -1,7 +1,6 @@
 """Products, other operators and nets on the GPU, beside PyTorch: right, and how long."""
 
 import importlib.util
-import time
 
 import numpy as np
 
@@ -9,9 +8,10 @@ from aotc.errors import AotcError
 from aotc.oracle.shares import share_of_range
 from aotc.runtime.loading import load
 from aotc.tools.peers import open_reference
-from benchmarks.gpu import torch_twins
+from benchmarks.gpu import torch_nets, torch_twins
 from benchmarks.gpu.cases import TOLERANCE, make_feeds
-from benchmarks.gpu.nets import net_feeds, torch_module
+from benchmarks.gpu.nets import net_feeds
+from benchmarks.gpu.providers import provider_systems
 from benchmarks.gpu.timing import Graph, System, in_turn, time_systems
 
 CACHE = 128 << 20  # bytes of weights in turn, so that no L2 holds those of the next call
@@ -63,9 +63,10 @@ def _note_times(systems, seconds, row, work=0):
     times = time_systems(systems, seconds)
     row |= {f"{n} ms": t for n, t in times.items()}
     ours = min(t for n, t in times.items() if n.startswith("aotc"))
-    theirs = [t for n, t in times.items() if n.startswith("torch")]
-    if theirs:
-        row["speed by torch's best"] = min(theirs) / ours
+    for peer in ("torch", "onnxruntime"):
+        theirs = [t for n, t in times.items() if n.startswith(peer)]
+        if theirs:
+            row[f"speed by {peer}'s best"] = min(theirs) / ours
     if work:
         row["TFLOP/s"] = work / ours * 1e-9
 
@@ -85,7 +86,6 @@ def measure_case(case, prepared, simulate, why_no_torch, modes=()):
     if prepared.fault:
         return row
     feeds = make_feeds(prepared.inputs)
-    few = _has_few_rows(case)
     calls = _calls(prepared, feeds, 1 if simulate else _copies(case), simulate)
     (ours,) = calls[0][1].outputs.values()
     if why_no_torch:
@@ -106,9 +106,10 @@ def measure_case(case, prepared, simulate, why_no_torch, modes=()):
         torch_twins.allow_tf32(case.type == "tf32")
         systems |= _their_systems(function, args, modes, row)
     _note_times(systems, SECONDS, row, case.flops())
-    if few:
+    moved = case.moved_bytes()
+    if moved:
         best = min(v for k, v in row.items() if k in ("aotc ms", "aotc graph ms"))
-        row["weights GB/s"] = case.weight_bytes() / best * 1e-6
+        row["GB/s"] = moved / best * 1e-6
     return row
 
 
@@ -162,30 +163,12 @@ def measure_net(net, prepared, simulate, why_no_torch, mode):
             raise LookupError(why_no_torch)
         torch_twins.allow_tf32(net.type == "tf32")
         args = [torch_twins.on_gpu(a) for a in feeds.values()]
-        systems |= _their_systems(torch_module(net), args, (mode,), row)
+        systems |= _their_systems(torch_nets.torch_module(net), args, (mode,), row)
     except LookupError as err:
         row["torch"] = str(err)
+    systems |= provider_systems(prepared.path, feeds, row)
     _note_times(systems, 2 * SECONDS, row)
-    row |= _provider(prepared.path, feeds)
     return row
-
-
-def _provider(path, feeds):
-    """ONNX Runtime's CUDA provider on the same model, with copies, or why there is none."""
-    try:
-        import onnxruntime
-    except ImportError:
-        return {"onnxruntime": "not installed"}
-    name = "CUDAExecutionProvider"
-    if name not in onnxruntime.get_available_providers():
-        return {"onnxruntime": f"has no {name} here"}
-    session = onnxruntime.InferenceSession(str(path), providers=[name])
-    times = []
-    for _ in range(12):
-        start = time.perf_counter()
-        session.run(None, feeds)
-        times.append(time.perf_counter() - start)
-    return {"onnxruntime with copies ms": float(np.median(times[2:]) * 1e3)}
 
 
 __all__ = ["measure_case", "measure_kernels", "measure_net"]

@@ -1,12 +1,14 @@
-"""Whole networks with random weights at any batch, written as exporters write them, and the same as
-PyTorch modules: of interest is their speed alone."""
+"""Whole networks with random weights at any batch, written as exporters write them, and the zoo's:
+of interest is their speed alone."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks import models
 from benchmarks.decoder_models import Sizes, gpt2, llama
 from benchmarks.exported.build import Writer
+from benchmarks.exported.images import res_block, spatial_transformer
 from benchmarks.gpu.halves import halved
 from benchmarks.low_precision_cases import in_groups
 
@@ -15,8 +17,8 @@ STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))  # blocks and channels of ResNe
 
 @dataclass(frozen=True)
 class Net:
-    """One network.  ``kind``: a key of NETS; ``type``: f32, tf32, f16 or, of a decoder, int4w;
-    small: a few layers of a few channels, for a simulator."""
+    """One network.  ``kind``: a key of NETS, or one of WELDER's; ``type``: f32, tf32, f16 or, of a
+    decoder, int4w; small: a few layers of a few channels, for a simulator."""
 
     kind: str
     batch: int
@@ -35,7 +37,8 @@ class Net:
 
     def model(self):
         """The ModelProto."""
-        made = NETS[self.kind](self.batch, self.small)
+        made = (NETS[self.kind](self.batch, self.small) if self.kind in NETS
+                else models.at_batch(self.kind, self.batch))
         return {"f16": halved, "int4w": in_groups}.get(self.type, lambda m: m)(made)
 
     @property
@@ -87,6 +90,19 @@ def _resnet50(batch, small):
     return g.model(g.linear(x, cin, 10 if small else 1000))
 
 
+def diffusion_sizes(small):
+    """(channels, pixels a side, width of words, heads) of a block of a diffusion net, as the first
+    of Stable Diffusion's."""
+    return (32, 4, 16, 2) if small else (320, 64, 768, 8)
+
+
+def _diffusion_block(batch, small):
+    c, side, words, heads = diffusion_sizes(small)
+    g = Writer("diffusion_block", 1)
+    x, text = g.input("x", [batch, c, side, side]), g.input("text", [batch, 77, words])
+    return g.model(spatial_transformer(g, res_block(g, x, c, c, side), c, side, text, heads, words))
+
+
 def _gpt2(batch, small):
     """A token with a past."""
     return gpt2(Sizes(shared=4, layers=1) if small else Sizes(
@@ -101,47 +117,21 @@ def _llama(batch, small):
 
 DECODERS = ("gpt2_token", "llama_layer")
 NETS = {"bert_base": _encoder("bert_base"), "vit_base": _encoder("vit_base"),
-        "resnet50": _resnet50, "gpt2_token": _gpt2, "llama_layer": _llama}
+        "resnet50": _resnet50, "gpt2_token": _gpt2, "llama_layer": _llama,
+        "diffusion_block": _diffusion_block}
+# of the zoo: what else Welder (OSDI'23, section 6.1) measures, and many tokens of GPT-2
+WELDER = ("nerf_mlp", "gpt2", "mobilenet_v2", "conformer", "mobilevit_s", "swin_tiny",
+          "nafnet", "restormer", "bsrn")
 ALL = [*(Net(kind, batch, type_) for type_ in ("f16", "tf32") for kind in (
     "bert_base", "resnet50", "vit_base") for batch in (1, 32)),
-    Net("gpt2_token", 1), Net("llama_layer", 1, "int4w")]
+    Net("gpt2_token", 1), Net("llama_layer", 1, "int4w"), Net("diffusion_block", 2)]
 
 
-def torch_module(net):
-    """The network as a PyTorch module on the GPU.  LookupError if there is none here."""
-    import torch
-    dtype = torch.float16 if net.type == "f16" else torch.float32
-    if net.kind == "resnet50":
-        try:
-            import torchvision
-        except ImportError:
-            raise LookupError("torchvision is not installed") from None
-        return torchvision.models.resnet50(weights=None).eval().cuda().to(dtype)
-    if net.kind in DECODERS:
-        raise LookupError("no PyTorch module of that name")
-    return _torch_encoder(*encoder_sizes(net.kind, net.small)[1:]).eval().cuda().to(dtype)
-
-
-def _torch_encoder(width, layers, heads):
-    import torch
-    from torch import nn
-    from torch.nn import functional as f
-
-    class Layer(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-            self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
-
-        def forward(self, x):
-            q, k, v = (t.unflatten(-1, (heads, -1)).transpose(1, 2)
-                       for t in self.qkv(x).chunk(3, -1))
-            y = f.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-            x = self.norms[0](x + self.out(y))
-            return self.norms[1](x + self.down(f.gelu(self.up(x))))
-    torch.manual_seed(1)
-    return nn.Sequential(*(Layer() for _ in range(layers)))
+def zoo_nets():
+    """Nets of the zoo, where there is one: in f16, at batch 1 and, where a model takes it, 32."""
+    known = [kind for kind in WELDER if kind in models.names()]
+    return [Net(kind, batch) for batch in (1, 32) for kind in known
+            if batch == 1 or models.takes_batches(kind)]
 
 
 def net_feeds(net, inputs):
@@ -160,4 +150,4 @@ def net_feeds(net, inputs):
     return out
 
 
-__all__ = ["ALL", "Net", "net_feeds", "torch_module"]
+__all__ = ["ALL", "WELDER", "Net", "diffusion_sizes", "encoder_sizes", "net_feeds", "zoo_nets"]

@@ -4,6 +4,7 @@ import os
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from onnx import helper
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build
-from aotc.sched.cost.predict import Prices
+from aotc.sched.cost.predict import group_seconds
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,13 @@ def prepare(make, path, target, machine, options, simulate):
     try:
         model = make()
         onnx.save(model, path)
-        work = run_pipeline(Options(path, folder, target, path.stem, machine=machine, **options))
+        given = partial(Options, path, folder, target, path.stem, machine=machine, **options)
+        decided = run_pipeline(given(stop_after="schedule"))
+        work = run_pipeline(given(schedule=decided.schedule))
         middle = clock()
         build(folder, jobs=2, simulate=simulate)
-        predicted = ()
-        if not work.program.syms:
-            prices = Prices(work.program, work.target)
-            predicted = tuple(prices.group(work.schedule, g, {}) for g in work.schedule.groups)
+        predicted = () if decided.program.syms else tuple(group_seconds(
+            decided.program, decided.schedule, decided.target, {}).values())
         return Prepared(path, folder, "", (middle - start, clock() - middle), predicted,
                         len(work.plan.kernels), tuple(map(_described, model.graph.input)))
     except Exception as err:  # refusals and faults alike are what the record says of a case
