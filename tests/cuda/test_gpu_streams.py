@@ -26,6 +26,8 @@ from aotc.oracle.run_plan import run_plan
 from aotc.passes.rewrites import apply_schedule_rewrites
 from aotc.pipeline import run_pipeline
 from aotc.sched import decide, lower
+from aotc.sched.cost.predict import group_seconds
+from aotc.sched.judge.judge import Judge
 from aotc.sched.rows.stream_stages import find_stream
 from aotc.target import TARGETS
 
@@ -255,6 +257,15 @@ def test_what_does_not_stream_is_told(tmp_path):
     assert "blocks of both come together" in refused(_choosing(group, scores, stages=3))
     passing = next(b for b, level in group.connect.items() if level == "register")
     assert "level" in refused(_connected(group, passing))
+
+
+def test_streams_are_priced_as_they_were_decided():
+    work = until("schedule", attention_form(Form(1024, 1024, heads=16)))
+    program = apply_schedule_rewrites(work.program, work.schedule)
+    (group,) = work.schedule.groups
+    decided = Judge(program, work.target, work.schedule.groups).verdict(group)
+    assert decided.legal and group_seconds(program, replace(
+        work.schedule, rewrites=()), work.target, {}) == {group.name: decided.seconds}
 
 
 def _with(schedule, groups):

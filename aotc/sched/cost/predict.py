@@ -21,12 +21,14 @@ from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.decided import decided_cost
 from aotc.sched.cost.group_cost import Free, resident_buffers
 from aotc.sched.cost.step_cost import pays_in_registers
+from aotc.sched.cost.stream_cost import stream_seconds
 from aotc.sched.cost.wave_cost import shared_seconds
 from aotc.sched.model.boxes import settle_items
 from aotc.sched.model.group_model import group_model
 from aotc.sched.model.size import float_nodes, row_tails, sum_terms
 from aotc.sched.model.stages import Stage, find_factors, group_stages, touched_buffers
 from aotc.sched.narrowed_program import outline_constants, restrict_to_box
+from aotc.sched.rows.stream_stages import find_stream, is_stream
 from aotc.target.base import Target
 
 Local = Mapping[Hashable, float]  # by the code of groups, see ``Prices``
@@ -122,6 +124,8 @@ class Prices:
 
     def _priced(self, schedule: Schedule, group: Group, inside: Program,
                 free: Free) -> tuple[float, ...]:
+        if is_stream(group):
+            return (_stream_seconds(inside, group, self.target),) * len(self._targets)
         given = {b: layout_from_json(schedule.layouts[b]) for b in touched_buffers(inside, group)
                  if b in schedule.layouts}
         model = group_model(inside, group, {
@@ -166,6 +170,15 @@ def group_seconds(program: Program, schedule: Schedule, target: Target,
     """{group: seconds} of a call with these extents of all symbols."""
     prices = Prices(program, target)
     return {g.name: prices.group(schedule, g, extents) for g in schedule.groups}
+
+
+def _stream_seconds(program: Program, group: Group, target: Target) -> float:
+    """Those of a group that streams, with the rows that it has."""
+    found = find_stream(program, group)
+    assert found is not None, group.name
+    scores, values = (target.product_row(group.choices[s.name].row)
+                      for s in (found.scores, found.values))
+    return stream_seconds(target.machine, found, (scores, values))
 
 
 def tails_of(program: Program, group: Group, target: Target) -> dict[str, tuple[int, ...]]:
