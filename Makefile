@@ -55,11 +55,11 @@ $(VENV)/.installed-demo: pyproject.toml | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.installed-test: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable '.[demo,test]'
+	$(BIN)/python -m pip install --quiet --editable '.[demo,test,platforms]'
 	touch $@
 
 $(VENV)/.installed-lint: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable '.[demo,test,lint]'
+	$(BIN)/python -m pip install --quiet --editable '.[demo,test,platforms,lint]'
 	touch $@
 
 clean:

@@ -1,5 +1,5 @@
 /* The built-in thread pool of one bundle.  A copy starts with the lines that set AOTC_NAME and
- * AOTC_HEADER.  Build option: AOTC_NO_THREADS (no pthreads: every pool has one worker).
+ * AOTC_HEADER.  Build option: AOTC_NO_THREADS (no threads: every pool has one worker).
  *
  * Threads are made once.  They look for work for a few microseconds after each job and then
  * sleep.  Every worker has a share of a job's items, the same part of every job: what a kernel left
@@ -9,14 +9,13 @@
  * thread the system has not woken yet costs nothing.  Items are independent, so who runs which does
  * not change a bit of the result.  In a child of fork, which has no threads, the caller does all
  * of the work. */
-#if !defined(_POSIX_C_SOURCE)
-#define _POSIX_C_SOURCE 200809L
-#endif
-#if defined(_WIN32) && !defined(AOTC_NO_THREADS)
-#define AOTC_NO_THREADS
-#endif
+#include "aotc_os.h"
 
 #include AOTC_HEADER
+
+#if defined(__wasm__) && !defined(_REENTRANT) && !defined(AOTC_NO_THREADS)
+#define AOTC_NO_THREADS /* there are none but with -pthread */
+#endif
 
 #include <string.h>
 
@@ -50,11 +49,10 @@ void AOTC_NAME(pool_destroy)(aotc_pool *pool)
 
 #else
 
-#include <pthread.h>
+#include "aotc_clock.h"
+#include "aotc_threads.h"
+
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { SPIN_NANOSECONDS = 30000, MAX_THREADS = 1024 };
 #define GATE_OPEN 0x80000000u
@@ -66,7 +64,7 @@ struct threads;
 typedef struct worker {
     _Alignas(AOTC_ALIGNMENT) atomic_ullong share; /* units nobody has taken: end << 32 | begin */
     struct threads *pool;
-    pthread_t thread;
+    aotc_thread thread;
     int index;
 } worker;
 
@@ -83,20 +81,13 @@ typedef struct threads {
     atomic_int stop;
     atomic_flag busy;
     int64_t spin_nanoseconds;
-    pid_t process; /* that has made the threads */
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    pthread_cond_t done;
+    aotc_process process; /* that has made the threads */
+    aotc_lock lock;
+    aotc_condition wake;
+    aotc_condition done;
     int count; /* threads made so far, without the caller */
     worker *workers; /* count + 1 */
 } threads;
-
-static int64_t nanoseconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_nsec;
-}
 
 static void relax(void)
 {
@@ -110,7 +101,7 @@ static void relax(void)
 /* Looks at a word until it has (equal) or has not (!equal) the value; 0 if time ran out. */
 static int spin(atomic_uint *word, unsigned value, int equal, int64_t limit)
 {
-    const int64_t start = limit > 0 ? nanoseconds() : 0;
+    const int64_t start = limit > 0 ? aotc_nanoseconds() : 0;
     do {
         for (int i = 0; i < 32; i++) {
             if ((atomic_load(word) == value) == equal) {
@@ -118,7 +109,7 @@ static int spin(atomic_uint *word, unsigned value, int equal, int64_t limit)
             }
             relax();
         }
-    } while (limit > 0 && nanoseconds() - start < limit);
+    } while (limit > 0 && aotc_nanoseconds() - start < limit);
     return 0;
 }
 
@@ -180,13 +171,13 @@ static void take_chunks(threads *p, int index)
 static unsigned await_job(threads *p, unsigned seen)
 {
     if (!spin(&p->epoch, seen, 0, p->spin_nanoseconds)) {
-        pthread_mutex_lock(&p->lock);
+        aotc_lock_take(&p->lock);
         atomic_fetch_add(&p->sleepers, 1);
         while (atomic_load(&p->epoch) == seen) {
-            pthread_cond_wait(&p->wake, &p->lock);
+            aotc_condition_wait(&p->wake, &p->lock);
         }
         atomic_fetch_sub(&p->sleepers, 1);
-        pthread_mutex_unlock(&p->lock);
+        aotc_lock_give(&p->lock);
     }
     return atomic_load(&p->epoch);
 }
@@ -205,13 +196,13 @@ static int join_job(threads *p)
 static void leave_job(threads *p)
 {
     if (atomic_fetch_sub(&p->gate, 1) == 1 && atomic_load(&p->waiting) != 0) {
-        pthread_mutex_lock(&p->lock);
-        pthread_cond_signal(&p->done);
-        pthread_mutex_unlock(&p->lock);
+        aotc_lock_take(&p->lock);
+        aotc_condition_wake(&p->done);
+        aotc_lock_give(&p->lock);
     }
 }
 
-static void *worker_main(void *argument)
+AOTC_THREAD_MAIN(worker_main, argument)
 {
     worker *w = argument;
     threads *p = w->pool;
@@ -219,7 +210,7 @@ static void *worker_main(void *argument)
     for (;;) {
         seen = await_job(p, seen);
         if (atomic_load(&p->stop) != 0) {
-            return NULL;
+            return 0;
         }
         if (join_job(p)) {
             take_chunks(p, w->index);
@@ -232,7 +223,7 @@ static void *worker_main(void *argument)
  * there never answers, so that neither may be touched. */
 static int forked(const threads *p)
 {
-    return getpid() != p->process;
+    return aotc_this_process() != p->process;
 }
 
 static void wake_all(threads *p)
@@ -243,9 +234,9 @@ static void wake_all(threads *p)
             atomic_store(&p->sleepers, 0);
             return;
         }
-        pthread_mutex_lock(&p->lock);
-        pthread_cond_broadcast(&p->wake);
-        pthread_mutex_unlock(&p->lock);
+        aotc_lock_take(&p->lock);
+        aotc_condition_wake_all(&p->wake);
+        aotc_lock_give(&p->lock);
     }
 }
 
@@ -253,13 +244,13 @@ static void await_workers(threads *p)
 {
     atomic_fetch_and(&p->gate, ~GATE_OPEN);
     if (!spin(&p->gate, 0, 1, p->spin_nanoseconds)) {
-        pthread_mutex_lock(&p->lock);
+        aotc_lock_take(&p->lock);
         atomic_store(&p->waiting, 1);
         while (atomic_load(&p->gate) != 0) {
-            pthread_cond_wait(&p->done, &p->lock);
+            aotc_condition_wait(&p->done, &p->lock);
         }
         atomic_store(&p->waiting, 0);
-        pthread_mutex_unlock(&p->lock);
+        aotc_lock_give(&p->lock);
     }
 }
 
@@ -291,14 +282,14 @@ static void destroy(threads *p)
         atomic_store(&p->stop, 1);
         wake_all(p);
         for (int i = 1; i <= p->count; i++) {
-            pthread_join(p->workers[i].thread, NULL);
+            aotc_thread_join(p->workers[i].thread);
         }
-        pthread_cond_destroy(&p->done);
-        pthread_cond_destroy(&p->wake);
-        pthread_mutex_destroy(&p->lock);
+        aotc_condition_end(&p->done);
+        aotc_condition_end(&p->wake);
+        aotc_lock_end(&p->lock);
     }
-    free(p->workers);
-    free(p);
+    aotc_free(p->workers);
+    aotc_free(p);
 }
 
 static int start_threads(threads *p, int wanted)
@@ -307,7 +298,7 @@ static int start_threads(threads *p, int wanted)
         worker *w = &p->workers[i];
         w->pool = p;
         w->index = i;
-        if (pthread_create(&w->thread, NULL, worker_main, w) != 0) {
+        if (!aotc_thread_start(&w->thread, worker_main, w)) {
             return 0;
         }
         p->count = i;
@@ -317,7 +308,7 @@ static int start_threads(threads *p, int wanted)
 
 aotc_status AOTC_NAME(pool_create)(aotc_pool *pool, int threads_wanted)
 {
-    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    const long cpus = aotc_processors();
     if (pool == NULL) {
         return AOTC_NULL_POINTER;
     }
@@ -328,24 +319,24 @@ aotc_status AOTC_NAME(pool_create)(aotc_pool *pool, int threads_wanted)
     if (threads_wanted > MAX_THREADS) {
         return AOTC_POOL_REFUSED;
     }
-    threads *p = aligned_alloc(AOTC_ALIGNMENT, sizeof *p);
+    threads *p = aotc_allocate(sizeof *p);
     if (p == NULL) {
         return AOTC_OUT_OF_MEMORY;
     }
     memset(p, 0, sizeof *p);
-    p->workers = aligned_alloc(AOTC_ALIGNMENT, (size_t)threads_wanted * sizeof(worker));
+    p->workers = aotc_allocate((size_t)threads_wanted * sizeof(worker));
     if (p->workers == NULL) {
-        free(p);
+        aotc_free(p);
         return AOTC_OUT_OF_MEMORY;
     }
     atomic_flag_clear(&p->busy);
-    p->process = getpid();
+    p->process = aotc_this_process();
     /* with more threads than processors, looking for work keeps others from doing it */
     p->spin_nanoseconds = threads_wanted > cpus ? 0 : SPIN_NANOSECONDS;
-    if (pthread_mutex_init(&p->lock, NULL) != 0 || pthread_cond_init(&p->wake, NULL) != 0 ||
-        pthread_cond_init(&p->done, NULL) != 0) {
-        free(p->workers);
-        free(p);
+    if (!aotc_lock_make(&p->lock) || !aotc_condition_make(&p->wake) ||
+        !aotc_condition_make(&p->done)) {
+        aotc_free(p->workers);
+        aotc_free(p);
         return AOTC_POOL_REFUSED;
     }
     if (!start_threads(p, threads_wanted - 1)) {

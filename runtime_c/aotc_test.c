@@ -12,6 +12,8 @@
  * dimensions, and only the status and the bits across thread counts are compared.
  * AOTC_SHARED: for every output the input in whose buffer it lies, or -1.
  * AOTC_ON_DEVICE: the bundle runs on a GPU, whose memory tensors are copied to and from. */
+#include "aotc_os.h"
+
 #include AOTC_HEADER
 
 #include "aotc_num.h"
@@ -49,7 +51,7 @@ static size_t dtype_bytes(aotc_dtype dtype)
 
 static void *allocate(size_t bytes)
 {
-    void *p = aligned_alloc(AOTC_ALIGNMENT, (bytes / AOTC_ALIGNMENT + 1) * AOTC_ALIGNMENT);
+    void *p = aotc_allocate(bytes);
     if (p == NULL) {
         fprintf(stderr, "out of memory\n");
         exit(2);
@@ -249,9 +251,9 @@ static aotc_status run_once(const call *c, const aotc_weights *w, int threads)
         }
         AOTC_NAME(pool_destroy)(&pool);
     }
-    free(arena);
-    free(outs);
-    free(ins);
+    aotc_free(arena);
+    aotc_free(outs);
+    aotc_free(ins);
     return status;
 }
 
@@ -275,9 +277,9 @@ static int run_all(const call *c, const aotc_weights *w)
                        thread_counts[k]);
                 good = 0;
             }
-            free(again.out[i].data);
+            aotc_free(again.out[i].data);
         }
-        free(again.out);
+        aotc_free(again.out);
     }
     return good;
 }
@@ -338,10 +340,10 @@ static int test_run(const aotc_weights *w, const int64_t *syms, recording *r)
             const unsigned char *want = take(&r->at, &r->left, out[i].bytes);
             good = good && compare(&out[i], want);
         }
-        free(out[i].data);
+        aotc_free(out[i].data);
     }
     for (int i = 0; i < AOTC_INPUTS; i++) {
-        free(in[i].data);
+        aotc_free(in[i].data);
     }
     return good;
 }
@@ -395,7 +397,7 @@ int main(int argc, char **argv)
     if (r.outputs != NULL) {
         good = fclose(r.outputs) == 0 && good;
     }
-    free(data);
+    aotc_free(data);
     AOTC_NAME(weights_close)(&w);
     printf("%s\n", good ? "passed" : "FAILED");
     return good ? 0 : 1;

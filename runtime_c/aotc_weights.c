@@ -14,12 +14,7 @@
  * Every word is mixed with its own place, so exchanged words are noticed; a change within one half
  * of a word always changes its mix, (low + 1) * (high + 2^32) - 2^32.  SSE2 has just this product:
  * the checksum takes about 1.5 times as long as a plain sum (8.7 against 5.8 ms, 134 MB). */
-#if !defined(_POSIX_C_SOURCE)
-#define _POSIX_C_SOURCE 200809L
-#endif
-#if !defined(_DEFAULT_SOURCE)
-#define _DEFAULT_SOURCE /* MAP_POPULATE, where it exists */
-#endif
+#include "aotc_os.h"
 
 #include AOTC_HEADER
 
@@ -212,22 +207,13 @@ static void release(void *memory, size_t bytes)
 
 #else
 
-#if defined(__unix__) || defined(__APPLE__)
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#if !defined(MAP_POPULATE) /* Linux: fill in the pages at once instead of one by one */
-#define MAP_POPULATE 0
-#endif
+#include "aotc_files.h"
 
 enum { WINDOW_BYTES = 1 << 24 }; /* a multiple of every page size */
 
 static void release(void *memory, size_t bytes)
 {
-    munmap(memory, bytes);
+    aotc_file_unmap(memory, bytes);
 }
 
 /* Tables of which a run touches little are mapped in small pages: a large page (2 MiB) would become
@@ -250,42 +236,41 @@ static void keep_small(const uint8_t *image)
 }
 
 /* The payload's checksum, read through windows that are mapped one after the other: pages of the
- * weights that no kernel reads never become resident. */
-static aotc_status check_payload(int file, size_t bytes, uint64_t wanted)
+ * weights that no kernel reads never become resident.  What was read into memory, where systems
+ * have no mappings, is there already. */
+static aotc_status check_payload(const aotc_file *file, const uint8_t *image, size_t bytes)
 {
     uint64_t sum = 0;
-    for (size_t at = 0; at < bytes; at += WINDOW_BYTES) {
+    if (!AOTC_FILES_MAPPED) {
+        sum = checksum(image + HEADER_BYTES, bytes - HEADER_BYTES, 0);
+    }
+    for (size_t at = AOTC_FILES_MAPPED ? 0 : bytes; at < bytes; at += WINDOW_BYTES) {
         const size_t size = bytes - at < WINDOW_BYTES ? bytes - at : WINDOW_BYTES;
         const size_t skip = at == 0 ? HEADER_BYTES : 0;
-        void *const window = mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file,
-                                  (off_t)at);
-        if (window == MAP_FAILED) {
+        void *const window = aotc_file_map(file, at, size, 1);
+        if (window == NULL) {
             return AOTC_OUT_OF_MEMORY;
         }
         sum += checksum((const uint8_t *)window + skip, size - skip,
                         (at + skip - HEADER_BYTES) / 8);
-        munmap(window, size);
+        aotc_file_unmap(window, size);
     }
-    return sum == wanted ? AOTC_OK : AOTC_WEIGHTS_CHECKSUM;
+    return sum == load64(image + 24) ? AOTC_OK : AOTC_WEIGHTS_CHECKSUM;
 }
 
-static aotc_status open_file(int file, aotc_weights *w)
+static aotc_status open_file(const aotc_file *file, aotc_weights *w)
 {
-    struct stat about;
-    if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) {
-        return AOTC_WEIGHTS_MISSING;
-    }
-    if (about.st_size < HEADER_BYTES) {
+    if (file->bytes < HEADER_BYTES) {
         return AOTC_WEIGHTS_TRUNCATED;
     }
-    const size_t bytes = (size_t)about.st_size;
-    void *const memory = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, 0);
-    if (memory == MAP_FAILED) {
+    const size_t bytes = (size_t)file->bytes;
+    void *const memory = bytes == file->bytes ? aotc_file_map(file, 0, bytes, 0) : NULL;
+    if (memory == NULL) {
         return AOTC_OUT_OF_MEMORY;
     }
     aotc_status status = check_header(memory, bytes);
     if (status == AOTC_OK) {
-        status = check_payload(file, bytes, load64((const uint8_t *)memory + 24));
+        status = check_payload(file, memory, bytes);
     }
     if (status != AOTC_OK) {
         release(memory, bytes);
@@ -300,68 +285,18 @@ static aotc_status open_file(int file, aotc_weights *w)
 
 aotc_status AOTC_NAME(weights_open)(aotc_weights *w, const char *path)
 {
+    aotc_file file;
     if (w == NULL || path == NULL) {
         return AOTC_NULL_POINTER;
     }
     memset(w, 0, sizeof *w);
-    const int file = open(path, O_RDONLY | O_NONBLOCK); /* of a pipe it would wait for a writer */
-    if (file < 0) {
+    if (!aotc_file_open(&file, path)) {
         return AOTC_WEIGHTS_MISSING;
     }
-    const aotc_status status = open_file(file, w);
-    close(file);
+    const aotc_status status = open_file(&file, w);
+    aotc_file_close(&file);
     return status;
 }
-
-#else
-
-#include <stdio.h>
-#include <stdlib.h>
-
-/* Without mmap the file is read into memory of its own.  The image starts at the next multiple
- * of 64; the size is known beforehand, so one byte more than it shows a file that is too long. */
-static aotc_status read_file(const char *path, void **memory, size_t *bytes)
-{
-    const size_t room = HEADER_BYTES + (size_t)AOTC_NAME(payload_bytes) + 1;
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return AOTC_WEIGHTS_MISSING;
-    }
-    *memory = aligned_alloc(AOTC_ALIGNMENT, (room + 63) / 64 * 64);
-    *bytes = *memory == NULL ? 0 : fread(*memory, 1, room, file);
-    fclose(file);
-    return *memory == NULL ? AOTC_OUT_OF_MEMORY : AOTC_OK;
-}
-
-static void release(void *memory, size_t bytes)
-{
-    (void)bytes;
-    free(memory);
-}
-
-aotc_status AOTC_NAME(weights_open)(aotc_weights *w, const char *path)
-{
-    void *memory = NULL;
-    size_t bytes = 0;
-    if (w == NULL || path == NULL) {
-        return AOTC_NULL_POINTER;
-    }
-    memset(w, 0, sizeof *w);
-    aotc_status status = read_file(path, &memory, &bytes);
-    if (status != AOTC_OK) {
-        return status;
-    }
-    status = AOTC_NAME(weights_from_memory)(w, memory, bytes);
-    if (status != AOTC_OK) {
-        release(memory, bytes);
-        return status;
-    }
-    w->memory = memory;
-    w->memory_bytes = bytes;
-    return AOTC_OK;
-}
-
-#endif
 
 #endif
 

@@ -46,6 +46,7 @@ KITS = {
                ("*.h", "dsa/*.h"), "{}.c", device=True),
     "simt": Kit(("cuda/bundle", "bundle"), {**_COMMON, "model.cu.j2": "{}.cu"},
                 {"aotc_weights.c": "{}_weights.c"},
-                ("aotc_rt.h", "aotc_index.h", "aotc_num.h", "cuda/*.h"), "{}.cu", "nvcc",
-                "ON_DEVICE", 64, 1 << 16, False, (), 1 << 31),
+                ("aotc_rt.h", "aotc_index.h", "aotc_num.h", "aotc_os.h", "aotc_compiler.h",
+                 "aotc_files.h", "cuda/*.h"), "{}.cu", "nvcc", "ON_DEVICE",
+                64, 1 << 16, False, (), 1 << 31),
 }
