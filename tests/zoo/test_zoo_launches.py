@@ -3,6 +3,7 @@ layers share theirs.  Counts, never times."""
 
 import pytest
 
+from aotc.emit.bundle.call_tree import round_fields
 from aotc.emit.text.functions import shared_functions
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
@@ -21,6 +22,7 @@ def test_launches_and_distinct_kernels(name, target, zoo_model):
     *launches, distinct = MOST[name]
     assert len(plan.kernels) <= launches[TARGETS.index(target)]
     assert len(shared_functions([plan])) <= distinct
+    assert not round_fields([plan])["uncaptured"]  # a CUDA graph takes the call
 
 
 @pytest.mark.zoo
