@@ -55,7 +55,8 @@ class Options:
     dump: folder for the text form of every stage.
     stop_after: name of the last stage to run.
     progress: called as ``progress(number, of, stage)``.
-    weights: "file" (mapped at run time) or "embed" (linked into the library).
+    weights: "file" (mapped at run time) or "embed" (linked into the library).  None: "file", or
+        "embed" where there is no operating system.
     profile: the bundle counts what every kernel costs (``Model.profile()``, NAME_profile).
     connect: which intermediate tensors stay inside a kernel: "none", "register" those that fit
         registers, "all" that pay by the cost model, or "graphturbo" the sub-graphs that its rules
@@ -114,7 +115,9 @@ class Options:
     progress: Callable[[int, int, str], object] | None = _option(None, "")
     inputs: str | Path | None = _option(
         None, "measure errors on these inputs (--precision auto)")
-    weights: str = _option("file", "in NAME_weights.bin, or linked into the library", WEIGHTS)
+    weights: str | None = _option(
+        None, "in NAME_weights.bin, or linked into the library (default: file; embed without an "
+        "operating system)", (None, *WEIGHTS))
     profile: bool = _option(
         False, "count what every kernel costs (for aotc bench DIR --profile)")
     connect: str = _decision(

@@ -30,7 +30,7 @@ from aotc.errors import AotcError, LimitError, ScheduleError, UnsupportedError
 from aotc.frontend import load_model, model_digest, read_graph, to_program
 from aotc.frontend.aliases import ROOM, with_aliases
 from aotc.frontend.graph import DimRange, Graph, Settings
-from aotc.ir.bundle import Bundle
+from aotc.ir.bundle import WEIGHTS, Bundle
 from aotc.ir.dtypes import Array
 from aotc.ir.plan import Plan
 from aotc.ir.plans import Alternative, Condition, Plans, with_defaults
@@ -305,7 +305,8 @@ def _record(work: Work) -> Work:
 
 
 def _bundle(work: Work) -> Work:
-    bundle = render_plans(work.plans, **work.recorded, weights=work.options.weights,
+    usual = WEIGHTS[bool(work.target.board)]
+    bundle = render_plans(work.plans, **work.recorded, weights=work.options.weights or usual,
                           profile=work.options.profile)
     return replace(work, bundle=bundle, recorded=_LATER)
 

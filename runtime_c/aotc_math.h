@@ -12,6 +12,11 @@
 #error "without libm, aotc_math.h needs gcc or clang"
 #endif
 #define AOTC_MATH static inline __attribute__((unused))
+/* Where doubles are computed in software, float functions do without. */
+#if defined(__arm__) && !(defined(__ARM_FP) && (__ARM_FP & 8)) \
+    || defined(__riscv) && !(defined(__riscv_flen) && __riscv_flen >= 64)
+#define AOTC_DOUBLES_IN_SOFTWARE
+#endif
 #define INFINITY (__builtin_inff())
 #define NAN (__builtin_nanf(""))
 #define HUGE_VAL (__builtin_inf())
@@ -385,11 +390,43 @@ AOTC_MATH float aotc_mf_fabs(float x)
     {                                           \
         return (float)aotc_m_##name((double)x); \
     }
-AOTC_MATH_FLOAT(nearbyint) AOTC_MATH_FLOAT(floor) AOTC_MATH_FLOAT(ceil)
-AOTC_MATH_FLOAT(exp) AOTC_MATH_FLOAT(log) AOTC_MATH_FLOAT(sin) AOTC_MATH_FLOAT(cos)
+AOTC_MATH_FLOAT(sin) AOTC_MATH_FLOAT(cos)
 AOTC_MATH_FLOAT(tan) AOTC_MATH_FLOAT(asin) AOTC_MATH_FLOAT(acos) AOTC_MATH_FLOAT(atan)
-AOTC_MATH_FLOAT(sinh) AOTC_MATH_FLOAT(cosh) AOTC_MATH_FLOAT(tanh) AOTC_MATH_FLOAT(asinh)
-AOTC_MATH_FLOAT(acosh) AOTC_MATH_FLOAT(atanh) AOTC_MATH_FLOAT(erf)
+AOTC_MATH_FLOAT(sinh) AOTC_MATH_FLOAT(cosh) AOTC_MATH_FLOAT(asinh)
+AOTC_MATH_FLOAT(acosh) AOTC_MATH_FLOAT(atanh)
+#if defined(AOTC_DOUBLES_IN_SOFTWARE)
+#include "aotc_math_f32.h"
+#else
+AOTC_MATH_FLOAT(exp) AOTC_MATH_FLOAT(log) AOTC_MATH_FLOAT(tanh) AOTC_MATH_FLOAT(erf)
+#endif
+
+/* In f32 itself: beyond 2^23 every float is an integer. */
+AOTC_MATH float aotc_mf_nearbyint(float x)
+{
+    const float big = 8388608.0f, a = x < 0.0f ? -x : x;
+#if __FLT_EVAL_METHOD__ == 0
+    float y;
+#else
+    volatile float y;
+#endif
+    if (!(a < big)) {
+        return x;
+    }
+    y = a + big;
+    y = y - big;
+    return __builtin_copysignf(y, x);
+}
+
+AOTC_MATH float aotc_mf_floor(float x)
+{
+    const float y = aotc_mf_nearbyint(x);
+    return y > x ? y - 1.0f : y;
+}
+
+AOTC_MATH float aotc_mf_ceil(float x)
+{
+    return -aotc_mf_floor(-x);
+}
 
 AOTC_MATH float aotc_mf_pow(float a, float b)
 {

@@ -241,6 +241,34 @@ AOTC_INLINE aotc_vm aotc_dot_halves(aotc_vm c, aotc_byte_halves a, aotc_byte_hal
 {
     return aotc_iadd(c, aotc_iadd(aotc_pairs(a.even, b.even), aotc_pairs(a.odd, b.odd)));
 }
+#elif defined(__ARM_FEATURE_DSP) && AOTC_LANES == 1
+#include <arm_acle.h>
+/* The bytes of a word as two pairs of halves of 16 bits: an instruction adds two products. */
+typedef struct { uint32_t even, odd; } aotc_byte_pairs;
+AOTC_INLINE uint32_t aotc_word(const void *p)
+{
+    uint32_t word;
+    memcpy(&word, p, 4);
+    return word;
+}
+AOTC_INLINE aotc_byte_pairs aotc_unsigned_pairs(uint32_t word)
+{
+    uint32_t odd;
+    __asm__("uxtb16 %0, %1, ror #8" : "=r"(odd) : "r"(word));
+    return (aotc_byte_pairs){__uxtb16(word), odd};
+}
+AOTC_INLINE aotc_byte_pairs aotc_signed_pairs(uint32_t word)
+{
+    uint32_t odd;
+    __asm__("sxtb16 %0, %1, ror #8" : "=r"(odd) : "r"(word));
+    return (aotc_byte_pairs){(uint32_t)__sxtb16(word), odd};
+}
+AOTC_INLINE aotc_vm aotc_dot_pairs(aotc_vm c, aotc_byte_pairs a, aotc_byte_pairs b)
+{
+    return __smlad((int16x2_t)a.odd, (int16x2_t)b.odd,
+                   __smlad((int16x2_t)a.even, (int16x2_t)b.even, c));
+}
+#define AOTC_BYTE_PAIRS
 #else
 typedef struct { aotc_vm v[4]; } aotc_byte_columns;
 typedef struct { int32_t v[4]; } aotc_byte_rows;
@@ -257,7 +285,7 @@ AOTC_INLINE aotc_byte_columns aotc_four_columns(const int8_t *p)
 }
 AOTC_INLINE aotc_vm aotc_dot_four(aotc_vm c, aotc_byte_rows a, aotc_byte_columns b)
 {
-    for (int i = 0; i < 4; ++i)
+    AOTC_UNROLL for (int i = 0; i < 4; ++i)
         c = aotc_iadd(c, aotc_imul(aotc_isplat(a.v[i]), b.v[i]));
     return c;
 }
@@ -318,6 +346,15 @@ AOTC_INLINE aotc_vm aotc_dot(aotc_vm c, aotc_dot_rows a, aotc_dot_columns b)
     return aotc_dot_halves(c, a, b);
 }
 
+#elif defined(AOTC_BYTE_PAIRS)
+typedef aotc_byte_pairs aotc_dot_rows, aotc_dot_columns;
+AOTC_INLINE aotc_dot_rows aotc_dot_a(const uint8_t *p) { return aotc_unsigned_pairs(aotc_word(p)); }
+AOTC_INLINE aotc_dot_columns aotc_dot_b(const int8_t *p) { return aotc_signed_pairs(aotc_word(p)); }
+AOTC_INLINE aotc_vm aotc_dot(aotc_vm c, aotc_dot_rows a, aotc_dot_columns b)
+{
+    return aotc_dot_pairs(c, a, b);
+}
+
 #else
 typedef aotc_byte_rows aotc_dot_rows;
 typedef aotc_byte_columns aotc_dot_columns;
@@ -367,6 +404,18 @@ AOTC_INLINE aotc_sdot_columns aotc_sdot_b(const int8_t *p) { return aotc_columns
 AOTC_INLINE aotc_vm aotc_sdot(aotc_vm c, aotc_sdot_rows a, aotc_sdot_columns b)
 {
     return aotc_dot_halves(c, a, b);
+}
+
+#elif defined(AOTC_BYTE_PAIRS)
+typedef aotc_byte_pairs aotc_sdot_rows, aotc_sdot_columns;
+AOTC_INLINE aotc_sdot_rows aotc_sdot_a(const int8_t *p) { return aotc_signed_pairs(aotc_word(p)); }
+AOTC_INLINE aotc_sdot_columns aotc_sdot_b(const int8_t *p)
+{
+    return aotc_signed_pairs(aotc_word(p));
+}
+AOTC_INLINE aotc_vm aotc_sdot(aotc_vm c, aotc_sdot_rows a, aotc_sdot_columns b)
+{
+    return aotc_dot_pairs(c, a, b);
 }
 
 #else

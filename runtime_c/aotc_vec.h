@@ -15,6 +15,11 @@
 #include <stdint.h>
 #include <string.h>
 
+/* -ffreestanding would have compilers call it for four bytes, too. */
+#if defined(AOTC_FREESTANDING) && defined(__GNUC__)
+#define memcpy(to, from, bytes) __builtin_memcpy(to, from, bytes)
+#endif
+
 #if AOTC_LANES > 1
 #if defined(__x86_64__)
 #include <immintrin.h>

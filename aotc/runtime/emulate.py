@@ -1,4 +1,5 @@
-"""Bundles for another machine: cross-compiled, run under an emulator of its user space."""
+"""Bundles for another machine: cross-compiled, run under an emulator of its user space, or of a
+board without an operating system."""
 
 import os
 import shutil
@@ -61,8 +62,11 @@ class EmulatedModel:
                                "vectors of one length only; leave vlen out"))
         self._emulator = found[next(iter(found)) if vlen is None else vlen]
         self._program = self.folder / "build" / f"test_{self.name}"
-        command = ["make", "-s", f"-j{jobs}", "CC=" + " ".join(compiler),
-                   "LDFLAGS=" + " ".join(ldflags), f"build/test_{self.name}"]
+        self._board = bool(self.manifest["build"].get("board"))
+        self.told = ""  # what a board's program printed in the last call
+        command = ["make", "-s", f"-j{jobs}", f"build/test_{self.name}"]
+        if not self._board:  # whose Makefile knows
+            command += ["CC=" + " ".join(compiler), "LDFLAGS=" + " ".join(ldflags)]
         if self.manifest["build"]["cross"]["emulated"]:  # behind -O2, which would undo them
             command.append(" ".join(["CFLAGS=" + os.environ.get("CFLAGS", "-O2"),
                                      *self.manifest["build"]["cross"]["emulated"]]))
@@ -85,13 +89,15 @@ class EmulatedModel:
         values = symbol_values(self.name, self.inputs, arrays, dims)
         syms = [values[s["name"]] for s in self.manifest["symbols"]]
         with tempfile.TemporaryDirectory(prefix="aotc-emulated-") as work:
-            inputs, outputs = os.path.join(work, "in"), os.path.join(work, "out")
+            inputs, outputs = (os.path.join(work, x) for x in ("inputs", "outputs"))
             with open(inputs, "wb") as f:
                 f.write(b"AOTCTST1" + struct.pack(f"<Q{len(syms)}q", 1, *syms))
                 for array in arrays:
                     f.write(np.ascontiguousarray(array).tobytes())
-            done = subprocess.run([*self._emulator, str(self._program), self._weights(), inputs,
-                                   outputs], capture_output=True, text=True)
+            files = [] if self._board else [self._weights(), inputs, outputs]  # of its own folder
+            done = subprocess.run([*self._emulator, str(self._program), *files], cwd=work,
+                                  capture_output=True, text=True)
+            self.told = done.stdout + done.stderr
             if done.returncode:
                 raise AotcError(f"{self.name} under {self._emulator[0]}: exit status "
                                 f"{done.returncode}: {done.stdout}{done.stderr}")

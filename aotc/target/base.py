@@ -245,7 +245,10 @@ class Target:
     products.  ``aligned``: callers give tensors that begin at a multiple of 16 bytes.  ``vectors``:
     facts of its vectors.  ``library``: kernels of ``ir/library.py`` with a source for it.
     ``timed``: what times a kernel: the "clock" of the calling thread, a device's "events" or "".
-    ``dependent_launches``: kernels may start while the one in front runs, and wait for its end."""
+    ``dependent_launches``: kernels may start while the one in front runs, and wait for its end.
+    ``board``: there is no operating system; the folder of what starts programs on a board with such
+    a core.  ``fixed_point``: sums of 8-bit products stay integers, rounded to 8 bits by a
+    multiplier and a shift.  ``index_bits``: of indices in kernels whose extents allow it."""
 
     name: str
     description: str
@@ -269,6 +272,9 @@ class Target:
     library: Words = HOSTED
     timed: str = TIMED[0]
     dependent_launches: bool = False
+    board: str = ""
+    fixed_point: bool = False
+    index_bits: int = 64
 
     def __post_init__(self) -> None:
         if self.timed not in TIMED:

@@ -34,7 +34,8 @@ from aotc.target import TARGETS, flags_of
 from aotc.tools.verify import verify
 
 FOREIGN = [t for t in TARGETS.values()
-           if t.cross and t.cross.emulator and t.arch != machine() and not t.variants]
+           if t.cross and t.cross.emulator and t.arch != machine() and not t.variants
+           and not t.board]
 # a few rows of their own beside those of another: these by default, all else at length
 DERIVED = [t for t in FOREIGN if any(o.arch == t.arch and o.lanes == t.lanes and set(
     o.cpu_flags) < set(t.cpu_flags) for o in FOREIGN)]

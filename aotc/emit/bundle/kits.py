@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from aotc.target.base import Target
+
 
 @dataclass(frozen=True)
 class Kit:
@@ -13,6 +15,7 @@ class Kit:
     there; else in the context.  test: what the test program is told about the bundle (a macro).
     small: the compiler's flags for kernels where size counts; they follow and override the level of
     the other files.
+    tests: the test program's source.
     most_elements: of a tensor, where kernels count them in 32 bits (0: as many as there are).
     device: copied sources are told about the machine, which may refuse accesses."""
 
@@ -29,6 +32,7 @@ class Kit:
     small: tuple[str, ...] = ("-Os",)
     most_elements: int = 0
     device: bool = False
+    tests: str = "aotc_test.c"
 
 
 _COMMON = {"model.h.j2": "{}.h", "internal.h.j2": "{}_internal.h", "Makefile.j2": "Makefile",
@@ -38,6 +42,11 @@ KITS = {
     "c": Kit(("bundle",),
              {**_COMMON, "model.hpp.j2": "{}.hpp", "model.c.j2": "{}.c", "pc.j2": "{}.pc"},
              {"aotc_weights.c": "{}_weights.c", "aotc_pool.c": "{}_pool.c"}, ("*.h",), "{}.c"),
+    "board": Kit(("bundle/board", "bundle"),
+                 {k: f for k, f in _COMMON.items() if k != "CMakeLists.txt.j2"}
+                 | {"model.c.j2": "{}.c"},
+                 {"aotc_weights.c": "{}_weights.c", "aotc_pool.c": "{}_pool.c"},
+                 ("*.h", "boards/*.h"), "{}.c", tests="boards/aotc_board_test.c"),
     "dsa": Kit(("bundle",),
                {**_COMMON, "model.hpp.j2": "{}.hpp", "model.c.j2": "{}.c", "pc.j2": "{}.pc"},
                {"aotc_weights.c": "{}_weights.c", "aotc_pool.c": "{}_pool.c",
@@ -50,3 +59,8 @@ KITS = {
                  "aotc_files.h", "cuda/*.h"), "{}.cu", "nvcc", "ON_DEVICE",
                 64, 1 << 16, False, (), 1 << 31),
 }
+
+
+def kit_name(target: Target) -> str:
+    """The key of ``KITS`` for a target's bundles."""
+    return "board" if target.board else target.emitter

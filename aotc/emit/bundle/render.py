@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -25,8 +24,9 @@ from aotc.emit.bundle.describe import (
     tensor_json,
 )
 from aotc.emit.bundle.device_needs import device_needs
-from aotc.emit.bundle.kits import KITS, Kit
+from aotc.emit.bundle.kits import KITS, Kit, kit_name
 from aotc.emit.bundle.magnitude import checked_sizes
+from aotc.emit.bundle.runtime_files import C_FILES, runtime_headers, runtime_sources
 from aotc.emit.bundle.variants import TargetVariant, variants
 from aotc.emit.bundle.weights import HEADER_BYTES, find_untouched, image, needs_file, write_words
 from aotc.emit.c.includes import has_groups
@@ -35,7 +35,7 @@ from aotc.emit.text.c_names import c_comment, c_string, prefix
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.wrapped import wrap_lines
 from aotc.errors import AotcError
-from aotc.installed import TEMPLATES, runtime_c
+from aotc.installed import TEMPLATES
 from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, WEIGHTS, Bundle, Sample, emulators
 from aotc.ir.dtypes import BF16, DTYPES, Array, dtype_of
 from aotc.ir.expr import Expr, as_expr
@@ -46,7 +46,6 @@ from aotc.ir.simplify import simplify
 
 COST_BYTES = 32  # of what a profile counts of one kernel: NAME_cost
 MOST_BYTES = 1 << 62  # of anything: index arithmetic has 64 bits
-_C_FILES = (".c", ".h", ".hpp", ".cu", ".cuh")
 SHOWN = 64  # elements of a fixed input that the manifest states
 
 
@@ -85,9 +84,9 @@ def render_plans(plans: Plans, info: Mapping[str, Any], samples: Sequence[Sample
     files[f"test_{name}.bin"] = _recording(m, samples)
     for part in parts:
         files[f"schedule{part.suffix}.json"] = part.schedule.to_json().encode()
-    files.update(_runtime(name, m))
+    files.update(runtime_sources(name, m))
     files.update(_rendered(name, m, weights_image))
-    files.update(_headers(m, files))
+    files.update(runtime_headers(m, files))
     files[MANIFEST] = _manifest(name, m, info, files)
     return Bundle(name, dict(sorted(files.items())))
 
@@ -99,13 +98,13 @@ def _plans(parts: Iterable[TargetVariant]) -> list[Plan]:
 def _rendered(name: str, m: Mapping[str, Any],
               weights_image: bytes | bytearray) -> dict[str, bytes]:
     """The files made from templates."""
-    kit = KITS[m["emitter"]]
-    env, common = _environment(m["emitter"]), {"name": name, "upper": name.upper(), "m": m}
+    kit = KITS[m["kit"]]
+    env, common = _environment(m["kit"]), {"name": name, "upper": name.upper(), "m": m}
     files = {}
     for template, file in kit.templates.items():
         text = env.get_template(template).render(**common)
-        files[file.format(name)] = (wrap_lines(text) if file.endswith(_C_FILES) else text).encode()
-    if m["cross"] and m["emitter"] != "simt":
+        files[file.format(name)] = (wrap_lines(text) if file.endswith(C_FILES) else text).encode()
+    if m["cross"] and m["kit"] not in ("simt", "board"):
         text = env.get_template("toolchain.cmake.j2").render(**common)
         files["toolchain.cmake"] = text.encode()
     if m["embedded"]:
@@ -130,7 +129,7 @@ def _context(seen: Plan, parts: Sequence[TargetVariant], info: Mapping[str, Any]
     target = ", ".join(p.target.name for p in parts)
     cross = asdict(parts[0].target.cross) if parts[0].target.cross else None
     emitter = parts[0].target.emitter
-    kit = KITS[emitter]
+    kit = KITS[kit_name(parts[0].target)]
     precision = next((p.schedule.precision for p in parts if p.schedule.precision != PRECISION[0]),
                      "")
     return {"about": f"{info.get('graph') or seen.name}, compiled by aotc for {target}",
@@ -167,8 +166,11 @@ def _context(seen: Plan, parts: Sequence[TargetVariant], info: Mapping[str, Any]
             "folders": sorted({*(p.target.folder for p in parts),
                                *["bf16"] * (precision in (BF16, MIXED)),
                                *["grouped"] * any(map(has_groups, plans)),
-                               *["tiles"] * any(r["tiles"] for r in rows)}),
-            "emitter": emitter, "precision": precision,
+                               *["tiles"] * any(r["tiles"] for r in rows),
+                               *[f"boards/{parts[0].target.board}"] * bool(
+                                   parts[0].target.board)}),
+            "kit": kit_name(parts[0].target), "precision": precision,
+            "board": parts[0].target.board,
             "device": device_lines(parts[0].target) if kit.device else "",
             "compiler": kit.compiler,
             "other_files": [f.format(name) for f in (kit.host, *kit.copied.values())]
@@ -210,9 +212,9 @@ def _weights_hash(parts: Sequence[TargetVariant], info: Mapping[str, Any]) -> by
 
 
 @cache
-def _environment(emitter: str) -> jinja2.Environment:
-    """The templates of an emitter's bundles: parsed once, they take longer than a small model."""
-    kit = KITS[emitter]
+def _environment(kit_of: str) -> jinja2.Environment:
+    """The templates of a kit's bundles: parsed once, they take longer than a small model."""
+    kit = KITS[kit_of]
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader([TEMPLATES / f for f in kit.folders]),
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
@@ -231,41 +233,6 @@ def _wrapped(words: str) -> str:
 def _markdown(text: str) -> str:
     """Plain text inside Markdown: one line, no markup."""
     return "".join(c if c.isalnum() or c in " ,.-_/:" else f"&#{ord(c)};" for c in text)
-
-
-def _runtime(name: str, m: Mapping[str, Any]) -> dict[str, bytes]:
-    """Copies of the runtime; the C files are given the bundle's prefix in their first lines."""
-    folder, kit = runtime_c(), KITS[m["emitter"]]
-    files: dict[str, bytes] = {}
-    head = f'#define AOTC_NAME(x) {name}_##x\n#define AOTC_HEADER "{name}.h"\n'
-    head += "#define AOTC_EMBEDDED\n" if m["embedded"] else ""
-    head += m["device"]
-    for source, file in kit.copied.items():
-        files[file.format(name)] = head.encode() + (folder / source).read_bytes()
-    smallest = ", ".join(str(s.lo) for s in m["syms"]) or "0"
-    head += "".join(f"#define AOTC_{k} {v}\n" for k, v in (
-        ("INPUTS", len(m["inputs"])), ("OUTPUTS", len(m["outputs"])),
-        ("SYMBOLS", len(m["syms"])), ("SMALLEST", smallest)))
-    if m["aliases"]:
-        head += f"#define AOTC_SHARED {', '.join(str(t.alias) for t in m['outputs'])}\n"
-    head += f"#define AOTC_{kit.test}\n" if kit.test else ""
-    head += "#define AOTC_LOW_PRECISION\n" if m["precision"] else ""
-    files[f"test_{name}.c"] = head.encode() + (folder / "aotc_test.c").read_bytes()
-    return files
-
-
-def _headers(m: Mapping[str, Any], files: Mapping[str, bytes | bytearray]) -> dict[str, bytes]:
-    """The runtime's headers that the sources in ``files`` include, and those that these do."""
-    patterns = KITS[m["emitter"]].headers + tuple(f"{f}/*.h" for f in m["folders"])
-    known = {h.name: h for p in patterns for h in sorted(runtime_c().glob(p))}
-    found: dict[str, bytes] = {}
-    sources = [text for f, text in files.items() if f.endswith(_C_FILES)]
-    while sources:
-        named = re.findall(rb'^ *# *include "(\w+\.h)"', sources.pop(), re.M)
-        for header in {n.decode() for n in named} & known.keys() - found.keys():
-            found[header] = known[header].read_bytes()
-            sources.append(found[header])
-    return found
 
 
 def _recording(m: Mapping[str, Any], samples: Sequence[Sample]) -> bytes:
@@ -344,6 +311,7 @@ def _manifest(name: str, m: Mapping[str, Any], info: Mapping[str, Any],
             "weights": m["weights"], "weights_bytes": m["weights_bytes"],
             "arena_bytes_max": m["arena_max"], "slab_bytes_per_worker": m["slab_bytes"],
             "build": {"arch": m["arch"], "compiler": m["compiler"], "cross": m["cross"],
+                      **({"board": m["board"]} if m["board"] else {}),
                       "others": m["other_files"],
                       "kernels": [{"cflags": list(v["cflags"]), "files": v["kernel_files"]}
                                   for v in m["variants"]]},

@@ -7,7 +7,7 @@ from typing import Any
 
 from aotc.emit.bundle.call_tree import calls
 from aotc.emit.bundle.describe import kernel_order, kernels, rules, slab_bytes
-from aotc.emit.bundle.kits import KITS
+from aotc.emit.bundle.kits import KITS, kit_name
 from aotc.emit.c import kernels as c_kernels
 from aotc.emit.dsa import dsa_kernels as dsa
 from aotc.emit.dsa.device_text import arena_slots, kept_slots
@@ -103,7 +103,7 @@ def kernel_asks(target: Target) -> tuple[str, ...]:
 
 def kernel_flags(plan: Plan, target: Target) -> tuple[str, ...]:
     """The C compiler's flags for the kernels of a plan."""
-    return target.cflags + (KITS[target.emitter].small if plan.optimize == "size" else ())
+    return target.cflags + (KITS[kit_name(target)].small if plan.optimize == "size" else ())
 
 
 def variants(name: str, plans: Plans,

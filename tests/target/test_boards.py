@@ -1,0 +1,79 @@
+"""Targets without an operating system: built freestanding, run on an emulated board, equal to the
+evaluator and the reference; what their libraries call, and how many instructions models take."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import onnx
+import pytest
+from harness import INFO, Built, merged
+from row_cases import CASES
+from small_models import dense
+
+import aotc
+from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.write import write_bundle
+from aotc.runtime.emulate import EmulatedModel
+from aotc.sched import lower
+from aotc.target import TARGETS
+from aotc.tools.verify import verify
+
+BOARDS = [t for t in TARGETS.values() if t.board]
+NETS = Path(__file__).resolve().parents[3] / "shared" / "mcu"
+
+
+@pytest.fixture(scope="module", params=BOARDS, ids=lambda t: t.name)
+def target(request):
+    """Every target without an operating system; skips where its tools are missing."""
+    cross = request.param.cross
+    missing = [n for n in (cross.cc[0], cross.emulator[0]) if not shutil.which(n)]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)} (Debian: {', '.join(cross.packages)})")
+    return request.param
+
+
+def test_every_row_equals_the_evaluator(target, tmp_path):
+    cases = [pair.fast for i, u in enumerate(target.ukernels)
+             for pair in list(CASES[u.category](u, target))[i % 8::8]]
+    program, schedule = merged(cases, target)
+    bundle = render_bundle(lower(program, schedule, target), schedule, INFO, weights="embed")
+    write_bundle(bundle, tmp_path / "rows")
+    built = Built(tuple(cases), target, program, schedule, EmulatedModel(tmp_path / "rows"),
+                  tmp_path / "rows")
+    built.check(1)
+    built.check(2, syms=lambda s, r: s.lo)
+
+
+def test_a_model_matches_the_reference_and_its_bundle_its_own_recording(target, tmp_path):
+    onnx.save(dense(3), tmp_path / "dense.onnx")
+    matches = verify(tmp_path / "dense.onnx", target=target.name, out=tmp_path / "b")
+    assert matches and all(m.ok for _, m in matches)
+    done = subprocess.run(["make", "-s", "test"], cwd=tmp_path / "b", capture_output=True,
+                          text=True)
+    told = done.stdout + done.stderr
+    assert done.returncode == 0 and "passed" in told, told
+    assert int(re.findall(r"instructions (\d+)", told)[-1]) > 100
+    assert 0 < int(re.findall(r"stack (\d+)", told)[-1]) < 2048
+
+
+# instructions of a call, in millions: the bounds are loose, compilers differ
+COUNTS = {("cortex-m4", "kws_int8"): 13.0, ("cortex-m4", "ad_int8"): 0.85,
+          ("cortex-m4", "kws"): 12.0}
+
+
+@pytest.mark.parametrize("name, net", COUNTS)
+def test_nets_take_few_instructions(name, net, tmp_path):
+    if not (NETS / f"{net}.onnx").exists():
+        pytest.skip(f"not there: {NETS / net}.onnx")
+    cross = TARGETS[name].cross
+    if not shutil.which(cross.cc[0]) or not shutil.which(cross.emulator[0]):
+        pytest.skip(f"not installed (Debian: {', '.join(cross.packages)})")
+    bundle = aotc.compile(NETS / f"{net}.onnx", tmp_path / "b", target=name).path
+    done = subprocess.run(["make", "-s", "test", "CFLAGS=-O2"], cwd=bundle, capture_output=True,
+                          text=True)
+    told = done.stdout + done.stderr
+    assert done.returncode == 0, told
+    assert int(re.findall(r"instructions (\d+)", told)[-1]) < 1e6 * COUNTS[name, net]
+    assert int(re.findall(r"stack (\d+)", told)[-1]) < 2048
