@@ -57,10 +57,20 @@ def compile(model: Any, out: str | Path, target: str = "native", **options: Any)
     ScheduleError (every fault with the legal choices), AotcError (folder, target, choices),
     TypeError (no such option).
     """
-    from aotc.pipeline import run_pipeline
-    work = run_pipeline(Options(model, out, target, **options))
+    work = run_compiler(Options(model, out, target, **options))
     print_notes(work)
     return CompiledBundle(Path(out), work.seconds, work.refused)
+
+
+def run_compiler(options: Options) -> "Work":
+    """The finished Work of ``options``.  LimitError if the bundle takes more flash or RAM than they
+    allow; nothing is written then."""
+    from aotc.pipeline import run_pipeline
+    if options.flash is None and options.ram is None:
+        return run_pipeline(options)
+    from aotc.footprint.bundle_size import check_work, limits_of
+    limits_of(options)  # says what is wrong with them before any work is done
+    return run_pipeline(options, check_work)
 
 
 def tune(model: Any, out: str | Path | None = None, budget: float = 120.0, target: str = "native",

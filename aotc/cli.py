@@ -86,12 +86,11 @@ def _file_progress(done: int, of: int, name: str) -> None:
 # ---------------------------------------------------------------- commands
 
 def _compile(args: argparse.Namespace) -> None:
-    from aotc.api import print_notes
-    from aotc.pipeline import run_pipeline
+    from aotc.api import print_notes, run_compiler
     if args.out is None and args.stop_after == "write":
         args.usage("give the bundle's folder with -o DIR (or --stop-after STAGE)")
     given = {f.name: getattr(args, f.name) for f in fields(Options) if hasattr(args, f.name)}
-    work = run_pipeline(Options(args.model, progress=_stage_progress, **given))
+    work = run_compiler(Options(args.model, progress=_stage_progress, **given))
     clear_progress()
     print_notes(work)
     took = sum(work.seconds.values())
@@ -203,6 +202,22 @@ def _check(args: argparse.Namespace) -> int:
     found = check_model(Options(args.model, target=args.target, dims=args.dims,
                                 **_decisions(args)), partial(print, flush=True))
     return 1 if found.refusal else 0
+
+
+def _size(args: argparse.Namespace) -> None:
+    from aotc.footprint.bundle_size import check_limits, limits_of, size_of
+    from aotc.footprint.memory_picture import draw_memory
+    from aotc.footprint.size_report import describe_size, size_json
+    given = {name: getattr(args, name) for name in ("flash", "ram", "weights", "profile")}
+    options = Options(args.model, target=args.target, dims=args.dims, progress=_stage_progress,
+                      **given, **_decisions(args))
+    limits = limits_of(options)
+    found = size_of(args.model, options)
+    clear_progress()
+    print(size_json(found) if args.json else describe_size(found))
+    if args.picture is not None:
+        Path(args.picture).write_text(draw_memory(found.memory, found.name), encoding="utf-8")
+    check_limits(found, limits)
 
 
 def _tune(args: argparse.Namespace) -> None:
@@ -327,6 +342,7 @@ def _parser() -> argparse.ArgumentParser:
     _decision_arguments(sub)
     _decision_arguments(_model_arguments(
         command("check", _check, "what is supported of a model, without compiling it")))
+    _size_arguments(command("size", _size, "what a bundle takes of flash and of RAM"))
     sub = command("show", _show, "print what a stage of the compiler makes")
     _model_arguments(sub)
     sub.add_argument("stage", metavar="STAGE", choices=SHOWN + _VIEWS,
@@ -366,6 +382,7 @@ _WRITTEN: dict[str, dict[str, Any]] = {
     "alias": {"action": _Ranges, "type": alias_of, "metavar": "INPUT=OUTPUT"},
     "variants": {"action": _Ranges, "type": ranges_of, "metavar": "NAME=LO..HI,LO..HI"},
     "arena": {"type": arena_of, "metavar": "LIMIT"},
+    "flash": {"metavar": "BYTES"}, "ram": {"metavar": "BYTES"},
     "profile": {"action": "store_true"}, "unaligned": {"action": "store_true"},
     "schedule": {"metavar": "S.json"}, "schedule_out": {"metavar": "S.json"},
     "dump": {"metavar": "DIR"},
@@ -410,6 +427,15 @@ def _svg(text: str) -> str:
     return text
 
 
+def _size_arguments(sub: argparse.ArgumentParser) -> None:
+    _model_arguments(sub, metavar="MODEL|DIR")
+    _option_arguments(sub, ("flash", "ram", "weights", "profile"))
+    _decision_arguments(sub)
+    sub.add_argument("--json", action="store_true", help="as data")
+    sub.add_argument("-o", "--picture", type=_svg, metavar="FILE.svg",
+                     help="who lives where in the arena, kernel by kernel")
+
+
 def _tune_arguments(sub: argparse.ArgumentParser) -> None:
     _model_arguments(sub)
     sub.add_argument("-o", "--out", metavar="SCHEDULE.json", required=True,
@@ -428,8 +454,8 @@ def _tune_arguments(sub: argparse.ArgumentParser) -> None:
 
 def _compile_arguments(sub: argparse.ArgumentParser) -> None:
     _model_arguments(sub)
-    _option_arguments(sub, ("out", "name", "weights", "profile", *decisions(), "inputs",
-                            "schedule", "schedule_out", "dump", "stop_after"))
+    _option_arguments(sub, ("out", "name", "weights", "profile", "flash", "ram", *decisions(),
+                            "inputs", "schedule", "schedule_out", "dump", "stop_after"))
 
 
 __all__ = ["entry", "main"]

@@ -58,6 +58,9 @@ class Options:
     weights: "file" (mapped at run time) or "embed" (linked into the library).  None: "file", or
         "embed" where there is no operating system.
     profile: the bundle counts what every kernel costs (``Model.profile()``, NAME_profile).
+    flash, ram: bytes as 256K that the bundle's code, tables and weights, and a call's arena, stack,
+        inputs and outputs may take, as ``aotc size`` counts them; more is an error, and nothing is
+        written.
     connect: which intermediate tensors stay inside a kernel: "none", "register" those that fit
         registers, "all" that pay by the cost model, or "graphturbo" the sub-graphs that its rules
         find, on a machine with clusters of cores.
@@ -120,6 +123,11 @@ class Options:
         "operating system)", (None, *WEIGHTS))
     profile: bool = _option(
         False, "count what every kernel costs (for aotc bench DIR --profile)")
+    flash: Any = _option(
+        None, "the most that code, tables and weights may take: 256K; else nothing is written")
+    ram: Any = _option(
+        None, "the most that arena, stack, inputs and outputs may take: 64K; else nothing is "
+        "written")
     connect: str = _decision(
         "all", "which intermediate tensors stay inside a kernel: none, those that fit registers, "
         "all that pay by the cost model (default: all), or sub-graphs by GraphTurbo's rules on "

@@ -354,8 +354,9 @@ _DECIDES, _PROVES = "schedule", "plan"  # what the second refuses is decided aga
 STAGES = tuple({row.name: row for row in _ROWS}[name] for name in STAGE_NAMES)
 
 
-def run_pipeline(options: Options) -> Work:
+def run_pipeline(options: Options, judge: Callable[[Work], object] | None = None) -> Work:
     """Run the stages of ``options`` and return the Work as it stands after the last one.
+    judge: raises what speaks against the Bundle, before it is written.
 
     Raises ModelError, UnsupportedError, ScheduleError, AotcError; a stage that makes a malformed
     value raises AotcError with the stage's name and every fault.
@@ -371,15 +372,17 @@ def run_pipeline(options: Options) -> Work:
                                f"products of such operands; choose from {', '.join(offers)}")
     work = Work(options, target.variants[0] if target.variants else target, target.variants)
     with collect_seldom():
-        return _run_stages(work)
+        return _run_stages(work, judge)
 
 
-def _run_stages(work: Work) -> Work:
+def _run_stages(work: Work, judge: Callable[[Work], object] | None) -> Work:
     options, number, settled = work.options, 0, work  # settled: what decisions are made from
     while number < len(STAGES):
         stage, number = STAGES[number], number + 1
         if options.progress:
             options.progress(number, len(STAGES), stage.name)
+        if stage.name == "write" and judge is not None:
+            judge(work)
         if stage.first is not None:
             settled = work = _bounded(work, stage.name, stage.first)
             free_dropped(work.weight_bytes)

@@ -14,7 +14,7 @@ VALUES = BASE | {"passes", "oracle"}
 COMPILER = VALUES | {"frontend", "target", "sched", "emit", "samples", "installed",
                      "collector"}
 SURFACE = COMPILER | {"as_asked", "pipeline", "runtime", "api", "tools", "tuner", "stage_names",
-                      "options", "version"}
+                      "options", "svg", "footprint", "version"}
 # folder or module of aotc -> those it may import, beside itself
 MAY_IMPORT = {
     "errors": set(),
@@ -28,12 +28,13 @@ MAY_IMPORT = {
     "sched": VALUES | {"target"},
     "emit": VALUES | {"target", "installed"},
     "samples": VALUES,
-    **dict.fromkeys(("json_text", "stage_names", "version"), set()),
+    **dict.fromkeys(("json_text", "stage_names", "svg", "version"), set()),
     "options": BASE,
     "as_asked": COMPILER | {"options"},
     "pipeline": COMPILER | {"as_asked", "stage_names", "options"},
     "runtime": VALUES | {"pipeline", "installed", "target"},
-    "tuner": COMPILER | {"pipeline", "runtime", "options"},
+    "tuner": COMPILER | {"pipeline", "runtime", "options", "svg"},
+    "footprint": COMPILER | {"pipeline", "runtime", "options", "svg", "json_text"},
     "api": SURFACE,
     "tools": SURFACE,
     "cli": SURFACE | {"cli_values"},

@@ -7,6 +7,7 @@ from typing import Any
 from aotc.ir.dtypes import Array
 
 MANIFEST = "manifest.json"
+MEMORY = "memory.json"  # who lives where in the arena, and when: a ``MemoryMap``
 WEIGHTS = ("file", "embed")  # where a bundle has them: in a file, or linked into its library
 FORMAT_VERSION = 1
 

@@ -1,7 +1,6 @@
 """``aotc show MODEL timeline``: when engines and workers are busy, as text and as a picture."""
 
 from collections.abc import Iterator, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import Progress
 from aotc.sched.accelerator.clock import COMPUTE, Span, Timeline, timeline
 from aotc.sched.model.size import typical_extent
+from aotc.svg import draw_path, draw_rect, draw_svg, draw_text
 from aotc.target.base import Machine, Memory
 
 WIDTH, LEFT, ROW, TOP, FULL = 1000, 90, 9, 40, 60
@@ -61,17 +61,18 @@ def picture(found: Timeline, machine: Machine, title: str) -> str:
     share of each memory near the workers that is taken while each kernel runs."""
     scale = (WIDTH - LEFT - 20) / (found.seconds or 1.0)
     below = TOP + ROW * found.workers + 20
-    parts = [_text(LEFT, 20, f"{title}: {found.seconds * 1e3:.3f} ms", "start")]
+    parts = [draw_text(LEFT, 20, f"{title}: {found.seconds * 1e3:.3f} ms", "start")]
     colours = COLOURS | dict.fromkeys((u.name for u in machine.units), UNIT)
     for i, (what, colour) in enumerate(colours.items()):
-        parts.append(_rect(WIDTH - 500 + 70 * i, 12, 10, 10, colour))
-        parts.append(_text(WIDTH - 485 + 70 * i, 21, what, "start"))
+        parts.append(draw_rect(WIDTH - 500 + 70 * i, 12, 10, 10, colour))
+        parts.append(draw_text(WIDTH - 485 + 70 * i, 21, what, "start"))
     for worker in range(found.workers):
-        parts.append(_text(LEFT - 6, TOP + ROW * worker + ROW - 2, f"worker {worker}", "end"))
+        parts.append(draw_text(LEFT - 6, TOP + ROW * worker + ROW - 2, f"worker {worker}", "end"))
     for s in _joined(found.spans, SMALLEST / scale):
         lane = LANES.get(s.what, 2)
-        parts.append(_rect(LEFT + s.start * scale, TOP + ROW * s.worker + 2.5 * lane,
-                           max((s.end - s.start) * scale, 0.1), 2.3, colours.get(s.what, "#888")))
+        parts.append(draw_rect(LEFT + s.start * scale, TOP + ROW * s.worker + 2.5 * lane,
+                               max((s.end - s.start) * scale, 0.1), 2.3,
+                               colours.get(s.what, "#888")))
     none = (0,) * len(found.ends)
     stays = found.kept.get(machine.near.name, none)
     parts += _taken(found, machine.near, tuple(map(sum, zip(found.scratch, stays))), below)
@@ -79,22 +80,19 @@ def picture(found: Timeline, machine: Machine, title: str) -> str:
         below += FULL + 20
         parts += _taken(found, store, found.kept.get(store.name, none), below)
     high = below + FULL + 20
-    return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {high}" '
-        'font-family="sans-serif" font-size="8">',
-        f'<rect width="{WIDTH}" height="{high}" fill="white"/>', *parts, "</svg>", ""])
+    return draw_svg(WIDTH, high, 8, parts)
 
 
 def _taken(found: Timeline, memory: Memory, sizes: Sequence[int], below: int) -> list[str]:
     """How much of a memory is taken in each turn, under ``below``."""
     scale = (WIDTH - LEFT - 20) / (found.seconds or 1.0)
-    parts = [_text(LEFT - 6, below + FULL / 2, memory.name, "end")]
+    parts = [draw_text(LEFT - 6, below + FULL / 2, memory.name, "end")]
     for start, end, size in zip((0.0, *found.ends), found.ends, sizes):
         high = FULL * size / memory.capacity
-        parts.append(_rect(LEFT + start * scale, below + FULL - high, (end - start) * scale, high,
-                           "#c8a951"))
-    return [*parts, f'<path d="M{LEFT},{below} H{WIDTH - 20} M{LEFT},{below + FULL} '
-            f'H{WIDTH - 20}" stroke="#888" fill="none"/>']
+        parts.append(draw_rect(LEFT + start * scale, below + FULL - high, (end - start) * scale,
+                               high, "#c8a951"))
+    return [*parts, draw_path(f"M{LEFT},{below} H{WIDTH - 20} M{LEFT},{below + FULL} "
+                              f"H{WIDTH - 20}", "#888")]
 
 
 def _joined(spans: tuple[Span, ...], gap: float) -> Iterator[Span]:
@@ -109,15 +107,6 @@ def _joined(spans: tuple[Span, ...], gap: float) -> Iterator[Span]:
             yield before
         last[key] = s
     yield from last.values()
-
-
-def _rect(x: float, y: float, width: float, height: float, colour: str) -> str:
-    return (f'<rect x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}" '
-            f'fill="{colour}"/>')
-
-
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 __all__ = ["lines", "picture", "show_timeline"]

@@ -1,8 +1,9 @@
 """The course of a tuning run as an SVG picture: predicted time of the model against trials."""
 
 from collections.abc import Iterator
-from html import escape
 from typing import TYPE_CHECKING
+
+from aotc.svg import draw_path, draw_svg, draw_text
 
 if TYPE_CHECKING:
     from aotc.tuner.session import Tuned
@@ -22,16 +23,13 @@ def plot(tuned: "Tuned", title: str) -> str:
     frame = _Frame(max(1, trials[-1]), low - pad, high + pad)
     steps = [f"M{frame.x(trials[0])},{frame.y(times[0])}"]
     steps += [f"H{frame.x(n)} V{frame.y(ms)}" for n, ms in zip(trials[1:], times[1:])]
-    parts = [*frame.axes(), _text(WIDTH / 2, TOP / 2, escape(title), "middle"),
-             f'<path d="M{frame.x(0)},{frame.y(tuned.untuned_ms)} H{WIDTH - RIGHT}" '
-             'stroke="#888" stroke-dasharray="5 4" fill="none"/>',
-             f'<path d="{" ".join(steps)}" stroke="#1764ab" stroke-width="2" fill="none"/>',
+    parts = [*frame.axes(), draw_text(WIDTH / 2, TOP / 2, title, "middle"),
+             draw_path(f"M{frame.x(0)},{frame.y(tuned.untuned_ms)} H{WIDTH - RIGHT}", "#888",
+                       'stroke-dasharray="5 4"'),
+             draw_path(" ".join(steps), "#1764ab", 'stroke-width="2"'),
              f'<circle cx="{frame.x(trials[-1])}" cy="{frame.y(tuned.tuned_ms)}" r="4" '
              'fill="#b3261e"/>']
-    return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        'font-family="sans-serif" font-size="12">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>', *parts, "</svg>", ""])
+    return draw_svg(WIDTH, HEIGHT, 12, parts)
 
 
 class _Frame:
@@ -50,19 +48,15 @@ class _Frame:
     def axes(self) -> Iterator[str]:
         """Both axes with their numbers and what they count."""
         base = HEIGHT - BOTTOM
-        yield f'<path d="M{LEFT},{TOP} V{base} H{WIDTH - RIGHT}" stroke="black" fill="none"/>'
+        yield draw_path(f"M{LEFT},{TOP} V{base} H{WIDTH - RIGHT}", "black")
         for i in range(TICKS + 1):
             ms = self.low + (self.high - self.low) * i / TICKS
-            yield _text(LEFT - 6, self.y(ms) + 4, f"{ms:.4g}", "end")
+            yield draw_text(LEFT - 6, self.y(ms) + 4, f"{ms:.4g}", "end")
             n = round(self.trials * i / TICKS)
-            yield _text(self.x(n), base + 18, f"{n}", "middle")
-        yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, "candidates measured", "middle")
-        yield _text(LEFT, TOP - 8, "ms a call: line predicted, dot measured, dashes untuned",
+            yield draw_text(self.x(n), base + 18, f"{n}", "middle")
+        yield draw_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, "candidates measured", "middle")
+        yield draw_text(LEFT, TOP - 8, "ms a call: line predicted, dot measured, dashes untuned",
                     "start")
-
-
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}">{text}</text>'
 
 
 __all__ = ["plot"]

@@ -26,6 +26,7 @@ from aotc.emit.bundle.describe import (
 from aotc.emit.bundle.device_needs import device_needs
 from aotc.emit.bundle.kits import KITS, Kit, kit_name
 from aotc.emit.bundle.magnitude import checked_sizes
+from aotc.emit.bundle.map_memory import map_most
 from aotc.emit.bundle.runtime_files import C_FILES, runtime_headers, runtime_sources
 from aotc.emit.bundle.variants import TargetVariant, variants
 from aotc.emit.bundle.weights import HEADER_BYTES, find_untouched, image, needs_file, write_words
@@ -36,7 +37,7 @@ from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.wrapped import wrap_lines
 from aotc.errors import AotcError
 from aotc.installed import TEMPLATES
-from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, WEIGHTS, Bundle, Sample, emulators
+from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, MEMORY, WEIGHTS, Bundle, Sample, emulators
 from aotc.ir.dtypes import BF16, DTYPES, Array, dtype_of
 from aotc.ir.expr import Expr, as_expr
 from aotc.ir.plan import Plan
@@ -84,6 +85,9 @@ def render_plans(plans: Plans, info: Mapping[str, Any], samples: Sequence[Sample
     files[f"test_{name}.bin"] = _recording(m, samples)
     for part in parts:
         files[f"schedule{part.suffix}.json"] = part.schedule.to_json().encode()
+    if m["kit"] in ("c", "board"):
+        most = {s.name: s.reach for s in plans.syms}
+        files[MEMORY] = map_most(parts, most, m["front"]).to_json().encode()
     files.update(runtime_sources(name, m))
     files.update(_rendered(name, m, weights_image))
     files.update(runtime_headers(m, files))
@@ -130,6 +134,7 @@ def _context(seen: Plan, parts: Sequence[TargetVariant], info: Mapping[str, Any]
     cross = asdict(parts[0].target.cross) if parts[0].target.cross else None
     emitter = parts[0].target.emitter
     kit = KITS[kit_name(parts[0].target)]
+    front = _front(kit, cost_rows if profile else 0)
     precision = next((p.schedule.precision for p in parts if p.schedule.precision != PRECISION[0]),
                      "")
     return {"about": f"{info.get('graph') or seen.name}, compiled by aotc for {target}",
@@ -152,7 +157,7 @@ def _context(seen: Plan, parts: Sequence[TargetVariant], info: Mapping[str, Any]
             "slot_count": max(1, *(len(p.slots) for p in plans)),
             "counts_workers": any(map(counts_workers, plans)),
             "slab_bytes": _slab_bytes(plans), **round_fields(plans, profile),
-            "arena_max": _arena_max(plans, kit, cost_rows if profile and kit.costs_in_arena else 0),
+            "front": front, "arena_max": _arena_max(plans, front),
             "magnitudes": checked_sizes(_sizes((*plans, seen), kit.most_elements)),
             "size_limit": f"{kit.most_elements or MOST_BYTES}.0",
             "size_refusal": "dimensions: a tensor would be larger than memory can be"
@@ -196,11 +201,15 @@ def _slab_bytes(plans: Sequence[Plan]) -> int:
     return max(sizes) if len(sizes) == len(plans) else -1
 
 
-def _arena_max(plans: Sequence[Plan], kit: Kit, costs: int) -> int | None:
-    """Bytes of the arena's slots at most, with the rows of ``costs`` and what else lies in front;
-    None where that depends on the dimensions."""
+def _front(kit: Kit, cost_rows: int) -> int:
+    """Bytes of the arena in front of its slots."""
+    return kit.reserved + -(-cost_rows * kit.costs_in_arena * COST_BYTES // 64) * 64
+
+
+def _arena_max(plans: Sequence[Plan], front: int) -> int | None:
+    """Bytes of the arena's slots at most, and of what lies in ``front``; None where that depends
+    on the dimensions."""
     sizes = [n for n in map(arena_max, plans) if n is not None]
-    front = kit.reserved + -(-costs * COST_BYTES // 64) * 64
     return max(sizes) + front if len(sizes) == len(plans) else None
 
 

@@ -35,6 +35,18 @@ class ArenaLimit:
         return f"{self.bytes} bytes" + (f" for {self.workers} workers" if self.workers > 1 else "")
 
 
+def parse_bytes(value: int | str | None, what: str) -> int | None:
+    """The bytes of an option: None, an int, or text: ``64M``, ``1.5G``, ``800K``.  AotcError, which
+    says ``what`` it is of, on anything else."""
+    if value is None or isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)", value if isinstance(value, str) else "")
+    size = int(float(match[1]) * _UNITS[match[2]]) if match else 0
+    if size < 1:
+        raise AotcError(f"{what} {value!r}: write bytes as 64M, 1.5G, 800K or 65536")
+    return size
+
+
 def parse_limit(value: ArenaLimit | int | str | None) -> ArenaLimit | None:
     """The ArenaLimit of an option: None, an int (bytes), or text: ``64M``, ``1.5G``, ``800K``,
     ``64M:4`` (for calls with four workers).  AotcError on anything else."""
@@ -123,4 +135,5 @@ def check_arena(plan: Plan, limit: ArenaLimit | None, target: Target) -> None:
                 "leave the schedule out to have one decided that keeps it")])
 
 
-__all__ = ["ArenaLimit", "LargeArena", "arena_need", "check_arena", "large_arena", "parse_limit"]
+__all__ = ["ArenaLimit", "LargeArena", "arena_need", "check_arena", "large_arena", "parse_bytes",
+           "parse_limit"]
