@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from xml.etree import ElementTree
 
 import numpy as np
@@ -229,6 +230,13 @@ def test_what_is_no_object_file_is_refused():
     for data in (b"", b"\x7fELF", b"\x7fELF\2\1" + bytes(90), b"MZ" + bytes(99)):
         with pytest.raises(aotc.AotcError, match=r"x\.o: no ELF object file"):
             read_elf(data, "x.o")
+
+
+def test_without_its_reader_code_is_unknown(tmp_path, monkeypatch):
+    made = aotc.compile(dense(), tmp_path / "b", target="c")
+    monkeypatch.setitem(sys.modules, "elftools.elf.elffile", None)
+    found = measure_bundle(made.path)
+    assert found.code is None and "pip install 'aotc[size]'" in found.no_code
 
 
 def test_bytes_are_said_shortly():
