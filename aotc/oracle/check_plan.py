@@ -298,6 +298,8 @@ class _Kernel:
         self.tiles(c)
         for p in c.puts:
             self.put(points, p, (c.acc, s.total))
+        for p in s.states:
+            self.put(self.loops(outer, c.m), p, (s.greatest, s.total))
         self.operand(c, c.b, self.loops(self.loops(outer, (c.n,)), c.sums), "B")
 
     def slices(self, c: Contract, slices: Slices, scope: ProofScope) -> tuple[Range, ...]:

@@ -25,7 +25,7 @@ from aotc.passes.precision import (
 )
 from aotc.passes.precision.rounding_table import ROUNDING
 from aotc.passes.regions import with_bodies
-from aotc.passes.sums import join_columns, split_k
+from aotc.passes.sums import join_columns, split_k, split_keys
 
 # rule -> (faults of (program, compute, parameters), Program with it applied)
 Parameters = Mapping[str, Any]
@@ -43,6 +43,7 @@ RULES: dict[str, tuple[Callable[[Program, str, Parameters], list[str]],
     integer_rows.RULE: (integer_rows.faults_of, integer_rows.rewrite),
     store_halves.RULE: (store_halves.faults_of, store_halves.rewrite),
     split_k.RULE: (split_k.faults_of, split_k.rewrite),
+    split_keys.RULE: (split_keys.faults_of, split_keys.rewrite_weighed),
     join_columns.RULE: (join_columns.faults_of, join_columns.rewrite_products)}
 
 

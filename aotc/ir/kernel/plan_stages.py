@@ -211,7 +211,8 @@ class Stream:
 
     with rows m of both products, whose axes have the same names.  ``puts`` of the values use
     ``total``, a row's sum of exp.  owner: the stage whose choices are those of the scores.  bound:
-    of k, behind which all x of a row are -inf; it grows with the row."""
+    of k, behind which all x of a row are -inf; it grows with the row.  states: what is stored of
+    each row, of ``total`` and ``greatest``, the maximum."""
 
     scores: Contract
     element: Expr
@@ -219,7 +220,9 @@ class Stream:
     score: Var
     total: Var
     owner: str
-    bound: Expr | None = None
+    bound: Expr | None
+    greatest: Var
+    states: tuple[Put, ...] = ()
 
     @property
     def row(self) -> str:
@@ -227,7 +230,7 @@ class Stream:
 
     @property
     def puts(self) -> tuple[Put, ...]:
-        return self.values.puts
+        return *self.values.puts, *self.states
 
     @property
     def products(self) -> tuple[Contract, Contract]:
@@ -235,7 +238,8 @@ class Stream:
 
     def lines(self) -> list[str]:
         bound = f"  x = {show(self.element)}, up to {self.bound}"
-        return [f"stream along {self.values.k}", *self.scores.lines(), bound, *self.values.lines()]
+        return [f"stream along {self.values.k}", *self.scores.lines(), bound, *self.values.lines(),
+                *(f"  {p}" for p in self.states)]
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,14 @@ def _with_whole(e: Expr, op: str) -> tuple[Expr, int] | None:
     return (e.a, int(value)) if abs(value) < 1 << 16 and value == int(value) else None
 
 
+def strip_rounding(e: Expr) -> Expr:
+    """What an expression that is rounded to halves, or to tf32, was."""
+    half = stored_half(e)
+    while half is not None and isinstance(half, Cast) and half.x.dtype == "f32":
+        e, half = half.x, stored_half(half.x)
+    return e.a if isinstance(e, Where) and is_tf32(e) else e
+
+
 def is_lane_int(e: Expr) -> bool:
     """True for an i32 of loads, variables, scalars and loads of ``SHORT``, and floats converted
     to integers, joined by sums, differences and products."""

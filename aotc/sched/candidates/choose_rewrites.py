@@ -12,6 +12,7 @@ from aotc.sched.candidates.image_inputs import choose_phases, choose_sampled, ch
 from aotc.sched.candidates.joined_products import choose_joined
 from aotc.sched.candidates.layout_rules import settle_layouts, split_settled
 from aotc.sched.candidates.long_sums import choose_split_k
+from aotc.sched.candidates.split_streams import choose_split_keys
 from aotc.sched.candidates.stream_masks import choose_inlined
 from aotc.sched.candidates.winograd_choice import choose_winograd
 from aotc.sched.choose.precision import choose_precision
@@ -46,6 +47,8 @@ def choose_rewrites(program: Program, target: Target, winograd: str | int, unfol
     formed = {r[1] for r in rewrites}
     program = apply_rewrites(program, rewrites)
     rewrites += choose_precision(program, target, precision, levels)
+    rewrites += (keys := choose_split_keys(apply_rewrites(program, rewrites), target))
+    formed |= {r[1] for r in keys}
     # what products cost in parts depends on what their operands are rounded to
     rewrites += choose_split_k(apply_rewrites(program, rewrites), target, formed)
     rewrites += choose_inlined(program, target, rewrites)

@@ -13,7 +13,7 @@ from aotc.sched.cost.stream_cost import stream_rows, stream_seconds
 from aotc.sched.judge.judge import Judge
 from aotc.sched.model.stages import contraction_factors
 from aotc.sched.model.tilegraph import order_groups, stored_outputs
-from aotc.sched.rows.stream_stages import find_stream, is_stream
+from aotc.sched.rows.stream_stages import find_stream, is_stream, stream_factors
 from aotc.target.base import Target
 
 MOST = 24  # computes between two products, those that masks are made of among them
@@ -51,6 +51,20 @@ def stream_computes(program: Program, target: Target) -> frozenset[str]:
                      if is_stream(g) for c in g.computes)
 
 
+def possible_streams(program: Program,
+                     groups: Sequence[Group]) -> Iterator[tuple[Group, tuple[Group, ...]]]:
+    """(a group that could stream, those that it is made of), for each product of a Program that
+    could end one, whatever it takes."""
+    found = {g.name: g for g in groups}
+    owner = {c: g.name for g in groups for c in g.computes}
+    for step in program.steps:
+        joined = (_joined(program, s, step, found, owner) for s in _sources(program, step)
+                  ) if isinstance(step, Compute) else ()
+        first = next((g for g in joined if g is not None), None)
+        if first is not None:
+            yield first, tuple(found[n] for n in _parts(first, owner))
+
+
 def _parts(group: Group, owner: Mapping[str, str]) -> tuple[str, ...]:
     """The groups whose computes a group has."""
     return tuple(dict.fromkeys(owner[c] for c in group.computes))
@@ -58,7 +72,7 @@ def _parts(group: Group, owner: Mapping[str, str]) -> tuple[str, ...]:
 
 def _sources(program: Program, last: Compute) -> Iterator[Compute]:
     """The products that the rows of a product are made of, by computes that are none."""
-    f = contraction_factors(program, last)
+    f = stream_factors(program, last)
     todo = [] if f is None else [n.buffer for n in loads(f.a)]
     seen: dict[str, None] = {}
     while todo and len(seen) <= MOST:
@@ -79,6 +93,9 @@ def _joined(program: Program, source: Compute, last: Compute, groups: Mapping[st
     greatest = [c for c in inside if c.fold == "max"]
     if len(greatest) != 1 or any(not isinstance(c.fold, str) for c in inside):
         return None
+    inside += [c for c in program.consumers[greatest[0].out] if isinstance(c, Compute)
+               and c.fold == "sum" and c not in inside and c is not last
+               and c.raxes == last.raxes]  # totals that are stored
     names = dict.fromkeys(owner[c.out] for c in inside)
     members = dict.fromkeys(c for n in names for c in groups[n].computes)
     members |= dict.fromkeys(_conversions(program, (source, last), members, owner, groups))
@@ -95,8 +112,7 @@ def _joined(program: Program, source: Compute, last: Compute, groups: Mapping[st
         found = find_stream(program, group)
     except ScheduleError:
         return None
-    own = set() if found is None else {o.buffer for o in found.values.outputs}
-    return group if found is not None and set(group.outputs) == own else None
+    return group if found is not None and {*group.outputs} == {*found.outputs} else None
 
 
 def _between(program: Program, source: Compute, last: Compute) -> list[Compute]:
@@ -137,4 +153,4 @@ def _pays(judge: Judge, joined: Group, parts: Sequence[Group]) -> bool:
         judge.verdict(g).seconds for g in parts)
 
 
-__all__ = ["join_streams"]
+__all__ = ["join_streams", "possible_streams", "stream_computes"]

@@ -1,13 +1,16 @@
 """Time and rows of groups that stream (``rows/stream_stages.py``): each work item has the rows of
-one tile and goes along all columns of the stream, which come from the memory behind a block's."""
+one tile and goes along all columns of the stream, which come from the memory behind a block's; or
+along a part of them, whose sums a kernel more joins (the rewrite ``split_keys``)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from aotc.ir.dtypes import DTYPES, HALVES
 from aotc.ir.expr import Binary, Cast, Expr, Load, Unary, Where, loads, walk
 from aotc.ir.numbers.narrow import stored_half
 from aotc.ir.program import Program
 from aotc.ir.simplify import upper
+from aotc.passes.sums.split_keys import GRAIN
 from aotc.sched.cost.block_figures import block_figures, tile_reach
 from aotc.sched.cost.group_cost import memory_rate
 from aotc.sched.cost.row_cost import row_rate
@@ -19,15 +22,28 @@ from aotc.target.kernel_rows import ProductRow
 
 Rows = tuple[ProductRow, ProductRow]  # of the scores, and of the values
 
+_STATE = DTYPES["f32"].size  # of what parts leave
 OPERATIONS = ("exp", "mul", "max", "sub", "add", "add")  # of a score, beside what makes it
 
 
-def stream_seconds(machine: Machine, found: Streamed, rows: Rows) -> float:
+@dataclass(frozen=True)
+class KeyParts:
+    """How many ``parts`` the keys of a stream are in, and how many of its streams, which read the
+    same keys, are rows of one."""
+
+    parts: int = 1
+    shared: int = 1
+
+
+def stream_seconds(machine: Machine, found: Streamed, rows: Rows,
+                   split: KeyParts = KeyParts()) -> float:
     """Seconds of a call of usual extents on the two rows."""
     scores, values = rows
     depth = rows_up(estimate(found.scores.raxes[0].extent), scores.steps)
-    keys = rows_up(estimate(found.key.extent), scores.tile.nr)
+    each = -(-estimate(found.key.extent) // split.parts)
+    keys = rows_up(each, scores.tile.nr if split.parts == 1 else GRAIN)
     batch, count = _rows(found)
+    batch, count = batch // split.shared * split.parts, count * split.shared
     items = batch * -(-count // scores.tile.mr)
     waves = -(-items // machine.workers)
     tuning = machine.tuning
@@ -37,10 +53,23 @@ def stream_seconds(machine: Machine, found: Streamed, rows: Rows) -> float:
     size = DTYPES[scores.stored].size
     busy = waves * (products + others) / (machine.flops * _reach(machine, rows, waves))
     fetched = items * keys * (depth + columns) * size
-    rest = batch * count * (depth + columns) * size
+    stored = _STATE if split.parts > 1 or found.states else size
+    rest = batch * count * (depth * size + columns * stored)
     return max(busy, fetched / memory_rate(machine, machine.outside(machine.near)),
                (rest + batch * keys * (depth + columns) * size) / machine.memory.bandwidth
                ) + machine.launch
+
+
+def join_seconds(machine: Machine, found: Streamed, split: KeyParts) -> float:
+    """Seconds of the kernel that joins the parts of a call of usual extents: each thread goes
+    through all of them for the greatest, for the total and for a sum."""
+    if split.parts == 1:
+        return 0.0
+    batch, count = _rows(found)
+    columns = estimate_volume(a.extent for a in found.valued.n)
+    moved = split.parts * batch * count * (columns + 2) * _STATE
+    return max(moved / machine.memory.bandwidth,
+               3 * split.parts * machine.tuning.fold_step) + machine.launch
 
 
 def element_seconds(machine: Machine, found: Streamed, rows: Rows, bodies: Sequence[Expr],
@@ -86,7 +115,8 @@ def rows_up(count: int, unit: int) -> int:
     return -(-count // unit) * unit
 
 
-def stream_rows(program: Program, target: Target, found: Streamed) -> Rows | None:
+def stream_rows(program: Program, target: Target, found: Streamed,
+                split: KeyParts = KeyParts()) -> Rows | None:
     """The rows of the scores and of the values of a stream, those that are predicted to take the
     least time; None where the target has none for what both products multiply."""
     depth, columns = upper(found.scores.raxes[0].extent), upper(found.valued.n[0].extent)
@@ -99,7 +129,7 @@ def stream_rows(program: Program, target: Target, found: Streamed) -> Rows | Non
              and v.threads == s.threads]
     pairs = [p for p in pairs if stream_bytes(p) <= target.machine.near.capacity]
     return min(pairs, key=lambda p: (
-        stream_seconds(target.machine, found, p), p[0].tile.nr), default=None)
+        stream_seconds(target.machine, found, p, split), p[0].tile.nr), default=None)
 
 
 def _is_of(program: Program, e: Expr, dtype: str) -> bool:
@@ -112,4 +142,5 @@ def _is_of(program: Program, e: Expr, dtype: str) -> bool:
         program.buffers[e.buffer].declared == dtype)
 
 
-__all__ = ["element_seconds", "rows_up", "stream_rows", "stream_seconds"]
+__all__ = ["KeyParts", "element_seconds", "join_seconds", "rows_up", "stream_rows",
+           "stream_seconds"]

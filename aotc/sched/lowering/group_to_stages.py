@@ -82,7 +82,8 @@ def stage_group(program: Program, schedule: Schedule, target: Target, group: Gro
     ctx, stages, tile, step = at.ctx, at.stages, at.tile, at.step
     copies = place_copies(at)
     found = _in_order(at)
-    inside = {*step.places, *(b for b, level in group.connect.items() if level == STREAM)}
+    passing = {b for b, level in group.connect.items() if level == STREAM}
+    inside = {*step.places, *(passing - {*group.outputs})}
     read = dict.fromkeys(b for s in stages for b in _read(target, group, s) if b not in inside)
     writes = tuple(dict.fromkeys(
         o.buffer for s in stages for o in s.outputs if o.buffer not in inside))

@@ -30,9 +30,11 @@ _GRAINS = (16, 8, 4, 2, 1)  # elements of 1 to 16 bytes in 16 bytes
 
 def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box,
                    factors: Factors | None = None, part: Range | None = None,
-                   codes: tuple[Operand, Grouping] | None = None) -> Contract:
+                   codes: tuple[Operand, Grouping] | None = None,
+                   apart: bool = False) -> Contract:
     """One Contract over the stage's box, as ``ctx.group.choices`` say.  factors: if not as read;
-    part: its rows, if they are no box; codes: B, if it is bytes of weights in groups."""
+    part: its rows, if they are no box; codes: B, if it is bytes of weights in groups; apart: axes
+    of rows are not counted through as one."""
     choice = ctx.group.choices[stage.name]
     f = factors or factors_for(stage, choice.lanes)
     lane = next(a for a in f.n if a.name == choice.lanes)
@@ -45,7 +47,7 @@ def lower_contract(ctx: Context, stage: Stage, row: ProductRow, box: Box,
     puts = tuple(Put(o.buffer, ctx.place(o.buffer)(o.index), linearise(o.value, ctx.place))
                  for o in stage.outputs)
     a = _row_operand(ctx, f, k, row, choice.a)
-    m, a, puts = collapse_rows(m, a, puts)
+    m, a, puts = (m, a, puts) if apart else collapse_rows(m, a, puts)
     micro = MicroKernel(row.name, row.template, row.tile.mr, row.tile.nv, row.tile.lanes,
                         _stored_dtypes(f, a, b, row), 0 if codes else part_of(row, f.k),
                         codes[1] if codes else None, unit=row.unit, in_steps=row.shared is None)

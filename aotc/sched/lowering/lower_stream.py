@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from aotc.ir.access import linearise
-from aotc.ir.expr import Const, substitute
+from aotc.ir.expr import Const, Expr, minimum, substitute
 from aotc.ir.kernel.operands import Operand
 from aotc.ir.kernel.plan_stages import Stream
 from aotc.ir.simplify import simplify
@@ -11,7 +11,7 @@ from aotc.sched.items.context import Context
 from aotc.sched.lowering.lower_contract import lower_contract
 from aotc.sched.model.boxes import Box
 from aotc.sched.rows.stream_bounds import key_bound
-from aotc.sched.rows.stream_stages import SCORE, TOTAL, find_stream
+from aotc.sched.rows.stream_stages import GREATEST, SCORE, TOTAL, find_stream
 
 
 def lower_stream(ctx: Context, boxes: dict[str, Box]) -> Stream:
@@ -19,18 +19,27 @@ def lower_stream(ctx: Context, boxes: dict[str, Box]) -> Stream:
     group, target = ctx.group, ctx.target
     found = find_stream(ctx.program, group)
     assert found is not None, group.name  # ``check_group`` refuses others
-    scores, values = found.scores, found.values
-    box = boxes[values.name] | {found.key: (Const(0), simplify(found.key.extent - 1))}
-    first = lower_contract(ctx, scores, target.product_row(group.choices[scores.name].row),
-                           {a: box[a] for a in scores.axes}, found.scored)
-    last = lower_contract(ctx, values, target.product_row(group.choices[values.name].row),
-                          boxes[values.name], found.valued)
+    scores, values, key = found.scores, found.values, found.key
+    box = boxes[values.name] | {key: (Const(0), simplify(key.extent - 1))}
     single = {a: lo for a, (lo, end) in box.items() if lo == end}
-    element = simplify(substitute(linearise(found.element, ctx.place), single))
-    held = Operand("held", "", last.a.offset, last.a.stride)
+
+    def here(e: Expr) -> Expr:
+        return simplify(substitute(e, single))
+    end = key.extent if found.end is None else here(minimum(key.extent, found.end))
+    box[key] = Const(0), simplify(end - 1)
+    first = lower_contract(ctx, scores, target.product_row(group.choices[scores.name].row),
+                           {a: box[a] for a in scores.axes}, found.scored, apart=True)
+    stored = replace(values, outputs=(*values.outputs, *found.states))
+    last = lower_contract(ctx, stored, target.product_row(group.choices[values.name].row),
+                          boxes[values.name], found.valued, apart=True)
+    puts = last.puts
+    count = len(values.outputs)
+    last = replace(last, a=Operand("held", "", last.a.offset, last.a.stride),
+                   k=replace(last.k, hi=end), puts=puts[:count])
     bound = key_bound(ctx.program, found)
-    return Stream(replace(first, puts=()), element, replace(last, a=held), SCORE, TOTAL,
-                  scores.name, None if bound is None else simplify(substitute(bound, single)))
+    return Stream(replace(first, puts=()), here(linearise(found.element, ctx.place)), last, SCORE,
+                  TOTAL, scores.name, None if bound is None else here(bound), GREATEST,
+                  puts[count:])
 
 
 __all__ = ["lower_stream"]

@@ -323,6 +323,9 @@ def _boxes_from(program: Program, group: Group, stages: Sequence[Stage], anchor:
     for s in reversed(stages):
         wanted = s, tuple([demand.get(o.buffer) for o in s.outputs])
         box: Box | None = anchor_box if s is anchor else known.get(wanted)
+        if STREAM in group.connect.values() and not any(wanted[1]) and anchor_box.keys() >= {
+                *s.axes}:  # totals of rows, which are stored
+            box = {a: anchor_box[a] for a in s.axes}
         if box is None:
             box = known[wanted] = _box_of(group, s, demand)
         whole = "made", s, tuple(box.items())

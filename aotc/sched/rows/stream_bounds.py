@@ -6,14 +6,13 @@ each row must surely have a key that is not masked, of which the condition alone
 is masked has no weight.  Conditions are index comparisons, wherever the mask was made, and
 constants."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from aotc.ir.dtypes import BF16, HALF, Array, to_bf16
 from aotc.ir.expr import (
-    Axis,
     Binary,
     Cast,
     Const,
@@ -49,30 +48,28 @@ class _Mask:
 def key_bound(program: Program, found: Streamed) -> Expr | None:
     """The number of the first key from which on all are masked for a row, as an expression that
     grows with the row; None where nothing is known."""
-    rows = [a for a in found.valued.m if a.extent != Const(1)]
-    if len(rows) != 1:
-        return None
     masks = list(_masks(program, found.element, _DEEP))
     for mask in masks:
-        for fact in mask.facts:
-            end = _end(fact, found.key, rows[0])
-            sure = mask.sure or mask.whole and end is not None and (lower(end) or 0) >= 1
-            if end is not None and (mask.endless or sure and len(masks) == 1):
+        for end in _ends(mask.facts, found):
+            sure = mask.sure or mask.whole and (lower(end + found.start) or 0) >= 1
+            if mask.endless or sure and len(masks) == 1:
                 return end
     return None
 
 
-def _end(fact: Expr, key: Axis, row: Axis) -> Expr | None:
-    """Where keys end for which a fact holds, if that grows with the row."""
-    of_key = split_linear(simplify(fact), key)
-    if of_key is None or of_key[0] != Const(-1):
-        return None
-    end = simplify(of_key[1] + 1)
-    of_row = split_linear(end, row)
-    if of_row is None or (lower(of_row[0]) or 0) < 1 or depends_on_data(end) or axes_of(end) - {
-            row}:
-        return None
-    return end
+def _ends(facts: Sequence[Expr], found: Streamed) -> Iterator[Expr]:
+    """Where keys end for which one of some facts holds, if that grows with the row."""
+    rows = {a for a in found.valued.m if a.extent != Const(1)}
+    for fact in facts:
+        of_key = split_linear(simplify(fact), found.key)
+        if of_key is None or of_key[0] != Const(-1):
+            continue
+        end = simplify(of_key[1] + 1)
+        whole = simplify(end + found.start)
+        row = axes_of(whole)
+        of_row = split_linear(whole, next(iter(row))) if len(row) == 1 and row <= rows else None
+        if of_row is not None and (lower(of_row[0]) or 0) >= 1 and not depends_on_data(end):
+            yield end
 
 
 def _masks(program: Program, e: Expr, deep: int) -> Iterator[_Mask]:

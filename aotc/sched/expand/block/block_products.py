@@ -22,7 +22,7 @@ from aotc.ir.contents import names_in
 from aotc.ir.expr import Axis, Binary, Const, Expr, as_expr, compare
 from aotc.ir.kernel.plan_kernels import Size
 from aotc.ir.simplify import simplify, upper
-from aotc.ir.statements import OWN, Barrier, Body, For, If, Let, Stmt, Store
+from aotc.ir.statements import OWN, Barrier, Body, For, If, Let, Put, Stmt, Store
 from aotc.sched.expand.block.block_codes import BlockCodes
 from aotc.sched.expand.block.block_operands import Operands
 from aotc.sched.expand.block.block_steps import OTHERS, BlockSteps
@@ -130,17 +130,20 @@ def _teams(at: BlockSteps, sums: Sums) -> Body:
 
 # ---------------------------------------------------------------- results
 
-def tile_epilogue(at: BlockSteps, sums: Sums) -> Stmt:
-    """What becomes of the sums of a tile."""
+def tile_epilogue(at: BlockSteps, sums: Sums, of_rows: tuple[Put, ...] = ()) -> Stmt:
+    """What becomes of the sums of a tile.  of_rows: stored of each row, by who has its first
+    column."""
     c, column = at.c, at.c.n.axis
     store: Body = (Store(c.puts),)
     if c.wide is not None:  # a thread's neighbours end where the columns do
         first = Axis(FIRST, column.extent)
         column, store = first, (Neighbours(column, first, c.wide, store),)
+    if of_rows:
+        store += (If(compare("eq", column, c.n.lo), (Store(of_rows),)),)
     if not at.whole("columns"):
         store = (If(compare("lt", column, c.n.hi), store),)
     columns = Owned("columns", sums, column, at.n0, store, c.acc, c.wide.width if c.wide else 1)
-    digits = at.digits(c.m, at.number, names_in(c.puts))
+    digits = at.digits(c.m, at.number, names_in((*c.puts, *of_rows)))
     body: Body = (*digits, columns)
     if not at.whole("rows"):
         body = (If(compare("lt", at.number, at.rows), body),)

@@ -151,7 +151,7 @@ class BlockSteps:
     @property
     def kc_value(self) -> Expr:
         """Terms of the sum, of one tap, or of those that are counted through."""
-        out = self.c.k.axis.extent
+        out = self.c.k.hi
         for t in self.c.taps if self.as_one else ():
             out = t.axis.extent * out
         return simplify(out)

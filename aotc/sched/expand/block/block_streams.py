@@ -28,7 +28,6 @@ from aotc.ir.expr import (
     Binary,
     Const,
     Expr,
-    Var,
     compare,
     loads,
     maximum,
@@ -37,7 +36,7 @@ from aotc.ir.expr import (
 )
 from aotc.ir.kernel.plan_stages import Bindings, Stream
 from aotc.ir.kernel.stream_statements import Assign, CarryRows, HeldTile, JoinRows, RowNumbers
-from aotc.ir.simplify import simplify
+from aotc.ir.simplify import lower, simplify
 from aotc.ir.statements import Barrier, Body, For, If, Let, Scope, Stmt
 from aotc.sched.expand.block.block_operands import Operands
 from aotc.sched.expand.block.block_products import tile_epilogue
@@ -46,7 +45,6 @@ from aotc.sched.expand.block.few_rows import plain_contract
 from aotc.sched.expand.nests import loops
 from aotc.target.kernel_rows import ProductRow
 
-GREATEST = Var("greatest", "f32")
 NONE = Const(-inf, "f32")
 
 
@@ -87,12 +85,18 @@ def stream_product(stream: Stream, rows: tuple[ProductRow, ProductRow], threads:
     scores, values = stream_steps(stream, rows, threads, base)
     c = stream.values
     sums = Sums("acc", values.mr, values.nr)
-    numbers = (RowNumbers(GREATEST, sums, NONE), RowNumbers(stream.total, sums, Const(0.0, "f32")))
+    numbers = (RowNumbers(stream.greatest, sums, NONE),
+               RowNumbers(stream.total, sums, Const(0.0, "f32")))
     operands = Operands(scores)
-    tile: Body = (*operands.row_table(), _rows(scores, operands), sums, *numbers,
-                  *_blocks(stream, scores, values, sums), JoinRows(stream.total),
+    steps, named = _steps(stream, values)
+    rows_of_a: Stmt = _rows(scores, operands)
+    if not _surely_has_keys(stream):
+        rows_of_a = If(compare("gt", steps, 0), (rows_of_a,))
+    tile: Body = (*operands.row_table(), *named, rows_of_a, sums, *numbers,
+                  _blocks(stream, scores, values, sums, steps), JoinRows(stream.total),
                   Let(values.n0, Const(0)),
-                  *((TurnSums(sums, c.wide.width),) if c.wide else ()), tile_epilogue(values, sums),
+                  *((TurnSums(sums, c.wide.width),) if c.wide else ()),
+                  tile_epilogue(values, sums, stream.states),
                   *((Barrier(),) if c.again else ()))
     body = (*stream_arrays(scores, values), *values.lets(), values.rows_loop(tile))
     return loops(c.outer, (Product(stream.row, (*scores.constants, *values.constants),
@@ -104,7 +108,15 @@ def _rows(scores: BlockSteps, operands: Operands) -> Stmt:
     return Scope((Let(scores.k0, Const(0)), *operands.fetched("a", Const(0))))
 
 
-def _blocks(stream: Stream, scores: BlockSteps, values: BlockSteps, sums: Sums) -> Body:
+def _surely_has_keys(stream: Stream) -> bool:
+    """True if each tile of rows has a key: parts of keys, and rows in front of all, may have
+    none."""
+    ends = (stream.values.k.hi, *(() if stream.bound is None else (stream.bound,)))
+    return all((lower(e) or 0) >= 1 for e in ends)
+
+
+def _blocks(stream: Stream, scores: BlockSteps, values: BlockSteps, sums: Sums,
+            steps: Expr) -> For:
     """Blocks of columns that come to the block's memory, ``stages`` - 1 of them ahead of the one
     that is multiplied."""
     ahead = scores.stages - 1
@@ -115,22 +127,23 @@ def _blocks(stream: Stream, scores: BlockSteps, values: BlockSteps, sums: Sums) 
                    Scope((Let(values.n0, Const(0)), *values.place_of(values.next),
                           *Operands(values).fetched("b"))))
     wait: Body = (*(Arrived(scores.stages - 2),) * copies, Barrier())
-    steps, named = _steps(stream, values)
-    loop = For(scores.next, Const(0), simplify(steps + ahead), (
+    return For(scores.next, Const(0), simplify(steps + ahead), (
         If(begun, wait), If(compare("lt", scores.next, steps), fetch),
         *(Commit(),) * copies,
         If(begun, (Let(scores.step, simplify(scores.next - ahead)),
                    *_block(stream, scores, values, sums)))))
-    return (*named, loop)
 
 
 def _steps(stream: Stream, values: BlockSteps) -> tuple[Expr, Body]:
     """(blocks of columns that the rows of a tile have, names that they are said with)."""
     if stream.bound is None:
         return values.steps, ()
-    (rows,) = stream.values.m
-    last = minimum(values.m0 + values.mr, values.rows) - 1
-    end = maximum(substitute(stream.bound, {rows.axis: rows.lo + last}), Const(0))
+    ranges = stream.values.m
+    last = {r.axis: r.hi - 1 for r in ranges}
+    if len(ranges) == 1:
+        (rows,) = ranges
+        last = {rows.axis: rows.lo + (minimum(values.m0 + values.mr, values.rows) - 1)}
+    end = maximum(substitute(stream.bound, last), Const(0))
     blocks = minimum((end + (values.bk - 1)) // values.bk, values.steps)
     return values.named("blocks"), (Let(values.named("blocks"), simplify(blocks)),)
 
@@ -147,7 +160,7 @@ def _block(stream: Stream, scores: BlockSteps, values: BlockSteps, sums: Sums) -
     held = HeldTile(stream.values.row, stream.values.micro.template, sums, own, v,
                     values.row.a, values.swizzle[1], values.by_columns)
     scale = _scale(stream)
-    carry = CarryRows(own, sums, GREATEST, stream.total, scale or 1.0)
+    carry = CarryRows(own, sums, stream.greatest, stream.total, scale or 1.0)
     element = stream.score if scale else stream.element
     return (own, tile, *_elements(replace(stream, element=element), scores, own), carry, held)
 
@@ -179,4 +192,4 @@ def _elements(stream: Stream, scores: BlockSteps, own: Sums) -> Body:
             Owned("rows", own, scores.number, scores.m0, body))
 
 
-__all__ = ["GREATEST", "stream_arrays", "stream_product", "stream_steps"]
+__all__ = ["stream_arrays", "stream_product", "stream_steps"]
