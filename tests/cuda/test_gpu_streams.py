@@ -7,7 +7,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from attention_forms import Form, attention_feeds, attention_form
+from attention_forms import Form, attention_feeds, attention_form, exact_attention
 from cusim_build import needs_cxx
 from harness import every
 from mutants import plant_mutants, unnoticed
@@ -58,29 +58,8 @@ def streams(plan):
     return [s for k in plan.kernels for s in k.lowered.stages if isinstance(s, Stream)]
 
 
-def exact(form, feeds):
-    """y in f64, by the formula."""
-    q, k, v = (feeds[n].astype("f8") for n in "qkv")
-    reps = form.heads // (form.groups or form.heads)
-    k, v = (np.repeat(x, reps, axis=1) for x in (k, v))
-    s = q @ k.swapaxes(2, 3) * form.size**-0.5
-    rows, keys = s.shape[2:]
-    if form.cap:
-        s = np.tanh(s / form.cap) * form.cap
-    if form.mask in ("added", "bias"):
-        s = s + feeds["mask"].astype("f8")
-    if form.mask == "kept":
-        s = np.where(feeds["mask"], s, -65504.0)
-    if form.mask == "causal":
-        s = np.where(np.tril(np.ones((rows, keys), bool), keys - rows), s, -np.inf)
-    with np.errstate(invalid="ignore"):
-        e = np.exp(s - s.max(axis=3, keepdims=True))
-        y = e / e.sum(axis=3, keepdims=True) @ v
-    return y.swapaxes(1, 2) if form.turned else y
-
-
 def check(form, got, feeds, dtype):
-    want, got = exact(form, feeds), got.astype("f8")
+    want, got = exact_attention(form, feeds), got.astype("f8")
     assert (np.isnan(got) == np.isnan(want)).all()
     limit = 4e-3 if dtype == "f16" else 3e-2  # a few roundings of weights up to 1 and of outputs
     assert np.nanmax(np.abs(got - want), initial=0) <= limit * np.nanmax(np.abs(want))
@@ -168,7 +147,7 @@ def test_rows_that_the_lowest_number_masks_whole_are_means(dtype, tmp_path):
     limit = 3e-2 if dtype == "bf16" else 4e-3
     kept = np.ones(got.shape[:3], bool)
     kept[0, 0, 9] = False
-    assert np.abs(got - exact(form, feeds))[kept].max() <= limit * np.abs(got).max()
+    assert np.abs(got - exact_attention(form, feeds))[kept].max() <= limit * np.abs(got).max()
     if dtype != "f16":  # beside which a score is nothing
         mean = feeds["v"][0, 0].astype("f8").mean(axis=0)
         assert np.abs(got[0, 0, 9] - mean).max() <= limit * np.abs(got).max()
@@ -182,7 +161,7 @@ def test_nothing_that_keeps_threads_apart_can_be_left_out(tmp_path):
     built = aotc.compile(attention_form(form), tmp_path / "b", target=TARGET, name="net")
     mutants = plant_mutants(tmp_path / "b")
     model, feeds = built.load(simulate=True), attention_feeds(form)
-    want = exact(form, feeds)
+    want = exact_attention(form, feeds)
 
     def right():
         got = model.run(feeds)["y"].astype("f8")

@@ -103,4 +103,25 @@ def attention_feeds(form, dtype="f16", seed=0, **extents):
     return feeds
 
 
-__all__ = ["Form", "attention_feeds", "attention_form"]
+def exact_attention(form, feeds):
+    """y in f64, by the formula."""
+    q, k, v = (feeds[n].astype("f8") for n in "qkv")
+    reps = form.heads // (form.groups or form.heads)
+    k, v = (np.repeat(x, reps, axis=1) for x in (k, v))
+    s = q @ k.swapaxes(2, 3) * form.size**-0.5
+    rows, keys = s.shape[2:]
+    if form.cap:
+        s = np.tanh(s / form.cap) * form.cap
+    if form.mask in ("added", "bias"):
+        s = s + feeds["mask"].astype("f8")
+    if form.mask == "kept":
+        s = np.where(feeds["mask"], s, -65504.0)
+    if form.mask == "causal":
+        s = np.where(np.tril(np.ones((rows, keys), bool), keys - rows), s, -np.inf)
+    with np.errstate(invalid="ignore"):
+        e = np.exp(s - s.max(axis=3, keepdims=True))
+        y = e / e.sum(axis=3, keepdims=True) @ v
+    return y.swapaxes(1, 2) if form.turned else y
+
+
+__all__ = ["Form", "attention_feeds", "attention_form", "exact_attention"]

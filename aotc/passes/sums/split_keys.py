@@ -13,7 +13,7 @@ becomes, with up to E terms in each part s, of which j = s*E + k,
     y_parts[s, m, n] = sum(k) exp(x[m, j] - g_parts[s, m]) * v[j, n]
     g[m]             = max(s) g_parts[s, m]
     t[m]             = sum(s) exp(g_parts[s, m] - g[m]) * t_parts[s, m]
-    y[m, n]          = sum(s) exp(g_parts[s, m] - g[m]) / t[m] * y_parts[s, m, n]
+    y[m, n]          = (sum(s) exp(g_parts[s, m] - g[m]) * y_parts[s, m, n]) / t[m]
 
 The exps of a part without a number above -inf are 0, not NaN, so that it adds nothing.  Where few
 rows weigh many terms, as in decoders, the parts keep workers busy.  Rows that share what they
@@ -332,11 +332,13 @@ class _Made:
         greatest, total = (free_name(self.program.buffers, f"{c.out}_{n}")
                            for n in ("greatest", "total"))
         share = Unary("exp", parted["greatest"] - find_base(Load(greatest, self.rows, "f32")))
-        weights = self._weights(share, Load(total, self.rows, "f32"))
         sums = Load(names["sums"], self._at(c.axes), "f32")
+        joined = free_name(self.program.buffers, f"{c.out}_joined")
+        y = self._weights(Load(joined, c.axes, "f32"), Load(total, self.rows, "f32"))
         return [Compute((greatest,), self.rows, s, "max", parted["greatest"], origin=c.origin),
                 Compute((total,), self.rows, s, "sum", share * parted["total"], origin=c.origin),
-                replace(c, raxes=s, body=weights * sums, acc="")]
+                Compute((joined,), c.axes, s, "sum", share * sums, origin=c.origin),
+                replace(c, raxes=(), fold="none", body=y, acc="")]
 
     def buffer(self, c: Compute) -> Buffer:
         """Of one of them."""
