@@ -28,13 +28,14 @@ _MACHINE = Machine((Memory("DRAM", 1 << 62, 10e9, "host"),
                    scratch="L2")
 
 _STORED = ("f32", "f16", "bf16", "u8", "i8", "u16", "i16", "i32")
-# 6 rows of 4 registers leave 8 for B: the next load overlaps the multiply-adds, where 7 rows spill
+# Sums are as wide as leaves registers for a second value of B, so that the next load overlaps the
+# multiply-adds: 13 rows of 2 registers, 6 of 4.  Of 14 rows, or 7, clang 19 copies sums or spills.
 RISCV64 = Target(
     "riscv64", "64-bit RISC-V with the vector extension 1.0, vectors of any length", _LANES,
     ("-march=rv64gcv",), "riscv64", _MACHINE,
-    tuple(contraction("rvv", _LANES, m, n) for m, n in ((14, 2), (6, 2), (5, 2), (1, 4)))
+    tuple(contraction("rvv", _LANES, m, n) for m, n in ((13, 2), (12, 2), (6, 2), (5, 2), (1, 4)))
     + tuple(dot("rvv", _LANES, m, n, rows=rows) for rows in ("u8", "i8")
             for m, n in ((12, 2), (6, 2), (1, 4)))
     + (*nests("rvv", _STORED), transform("rvv")),
     "defined(__riscv_v)", ("v",), "riscv64", cross=_CROSS,
-    vectors=VectorFacts(False, (4, 2, 1), 8, prefetches=False, tiles=False, held=31))
+    vectors=VectorFacts(False, (4, 2, 1), 8, prefetches=False, tiles=False, held=29))
