@@ -51,6 +51,11 @@ def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequen
     return *decide_for_target(program, target, o, ranges, None, narrowed.levels, apart), narrowed
 
 
+def rounds_integers(o: Options, target: Target) -> bool:
+    """True if 8-bit sums stay integers until they are 8 bits again, by the target and as asked."""
+    return target.fixed_point and o.math != "exact"
+
+
 def find_precisions(target: Target) -> tuple[str, ...]:
     """The precisions that a target offers, f32 first: by its rows; C computes with any rounded
     numbers, but with tf32, which is stored as f32, no faster than without.  ``AUTO`` chooses among

@@ -20,6 +20,7 @@ from aotc.as_asked import (
     find_precisions,
     given_schedule,
     keeps_columns,
+    rounds_integers,
     with_float_weights,
     with_halves,
 )
@@ -45,6 +46,7 @@ from aotc.passes.inline import inline_moves
 from aotc.passes.loop_over_stored_dims import loop_over_stored_dims
 from aotc.passes.pixel_shuffle_order import order_pixel_shuffles
 from aotc.passes.precision.model_weight_groups import fold_but_groups, with_groups
+from aotc.passes.quantised.integer_rounding import round_in_integers, sum_integers
 from aotc.passes.quantised.products import integer_products
 from aotc.passes.quantised.read import inline_dequantised
 from aotc.passes.regions import apply_in_bodies
@@ -176,8 +178,9 @@ def _aliased(program: Program, work: Work) -> Program:
 
 
 def _integers(work: Work) -> Work:
-    rows = multiplies_bytes(work.target)
-    return replace(work, program=apply_in_bodies(lambda p: integer_products(p, rows), work.program))
+    rows, whole = multiplies_bytes(work.target), rounds_integers(work.options, work.target)
+    return replace(work, program=apply_in_bodies(
+        lambda p: integer_products(p, rows, whole), work.program))
 
 
 def _fold(work: Work) -> Work:
@@ -187,12 +190,14 @@ def _fold(work: Work) -> Work:
     return replace(work, program=apply_in_bodies(hoist_products, program))
 
 
-def _inlined(program: Program, columns: bool) -> Program:
+def _inlined(program: Program, columns: bool, whole: bool) -> Program:
+    last = (sum_integers, lambda p: requantise(p, chains=True), round_in_integers) if whole else (
+        requantise,)
     # moves that end at a constant have become constants' moves: fold those too
     for change in (
             inline_moves, lambda p: with_groups(p, columns), unshuffle_channels,
             order_pixel_shuffles, round_before_views, inline_moves, inline_dequantised,
-            fold_constants, requantise, fold_constants, loop_over_stored_dims, fold_constants,
+            fold_constants, *last, fold_constants, loop_over_stored_dims, fold_constants,
             part_constants):
         program = change(program)
     return program
@@ -200,7 +205,8 @@ def _inlined(program: Program, columns: bool) -> Program:
 
 def _inline(work: Work) -> Work:
     columns = keeps_columns(work.options) and reads_groups(work.target)
-    program = apply_in_bodies(lambda p: _inlined(p, columns), work.program)
+    program = apply_in_bodies(lambda p: _inlined(
+        p, columns, rounds_integers(work.options, work.target)), work.program)
     program = with_float_weights(program, work.options)
     program = with_halves(program, work.target)
     variants = pick_targets(work.variants, program, asked_precision(work.options))

@@ -41,9 +41,10 @@ class Rounding:
     positive: bool = False
 
 
-def requantise(program: Program) -> Program:
-    """Program with every rounding of scaled integers to 8 bits in the forms above."""
-    work = _Work(program)
+def requantise(program: Program, chains: bool = False) -> Program:
+    """Program with every rounding of scaled integers to 8 bits in the forms above.  chains: also of
+    integers that several constants scale one after the other."""
+    work = _Work(program, chains)
     steps = tuple(work.step(s) if isinstance(s, Compute) and s.fold == "none" else s
                   for s in program.steps)
     return update(program, steps=steps, buffers=work.buffers, consts=work.consts)
@@ -63,8 +64,8 @@ def match_rounding(e: Expr) -> Rounding | None:
 class _Work:
     """The pass in progress: constants with those that it adds."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, chains: bool) -> None:
+        self.program, self.chains = program, chains
         self.buffers, self.consts = dict(program.buffers), dict(program.consts)
 
     def step(self, s: Compute) -> Compute:
@@ -111,6 +112,9 @@ class _Work:
             return False
         if e.op == "mul" and self.constant(e.b) and scale == Const(1.0, "f32"):
             return self.linear(e.a, e.b, terms, offsets)
+        if e.op == "mul" and self.chains and isinstance(e.b, Const) and isinstance(scale, Const):
+            both = np.float32(e.b.value) * np.float32(scale.value)
+            return self.linear(e.a, Const(float(both), "f32"), terms, offsets)
         if e.op == "sub" and self.constant(e.b):
             offsets.append((-1, e.b, scale))
             return self.linear(e.a, scale, terms, offsets)

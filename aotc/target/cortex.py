@@ -5,11 +5,12 @@ core smaller than the board's runs what is compiled for it there all the same: i
 the same ones, and what it lacks is a fault.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from aotc.ir.dtypes import DTYPES
 from aotc.target.base import Cross, Machine, Memory, Target, VectorFacts, Words
-from aotc.target.kernel_rows import KernelRow
-from aotc.target.micro_kernels import contraction, dot, nests, transform
+from aotc.target.kernel_rows import KernelRow, NestRow
+from aotc.target.micro_kernels import LANE_NESTS, contraction, dot, nests, transform
 
 _KIB, _MIB = 1 << 10, 1 << 20
 
@@ -53,13 +54,13 @@ _MACHINE = Machine((Memory("DRAM", 1 << 62, 100e6, "host"),
                     Memory("register", 64, 1e12, "thread", kind="managed")),
                    workers=1, flops=66e6, grain_flops=1 << 40, launch=1e-6, step=3e-7,
                    fork_join=0.0, scratch="L2")
-_STORED = ("f32", "f16", "bf16", "u8", "i8", "u16", "i16", "i32")
 
 
 def _rows(suffix: str, dots: tuple[tuple[int, int], ...]) -> tuple[KernelRow, ...]:
     return (contraction(suffix, 1, 4, 4), contraction(suffix, 1, 1, 8),
             *(dot(suffix, 1, m, n, rows=a) for a in ("u8", "i8") for m, n in dots),
-            *nests(suffix, _STORED), transform(suffix, ("f32", "bf16")))
+            *(replace(u, scalar=True) if isinstance(u, NestRow) and u.category in LANE_NESTS else u
+              for u in nests(suffix, tuple(DTYPES))), transform(suffix, ("f32", "bf16")))
 
 
 def _cortex(name: str, words: str, board: Board, cflags: Words, rows: tuple[KernelRow, ...],

@@ -58,9 +58,9 @@ def test_a_model_matches_the_reference_and_its_bundle_its_own_recording(target, 
     assert 0 < int(re.findall(r"stack (\d+)", told)[-1]) < 2048
 
 
-# instructions of a call, in millions: the bounds are loose, compilers differ
-COUNTS = {("cortex-m4", "kws_int8"): 13.0, ("cortex-m4", "ad_int8"): 0.85,
-          ("cortex-m4", "kws"): 12.0}
+# instructions of a call, in millions: loose bounds, since compilers differ
+COUNTS = {("cortex-m4", "kws_int8"): 9.2, ("cortex-m4", "ad_int8"): 0.7,
+          ("cortex-m4", "vww_int8"): 24.0, ("cortex-m4", "kws"): 11.5}
 
 
 @pytest.mark.parametrize("name, net", COUNTS)

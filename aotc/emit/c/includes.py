@@ -7,6 +7,7 @@ from aotc.ir.contents import nodes
 from aotc.ir.dtypes import BF16, HALF, HALVES
 from aotc.ir.kernel.plan_kernels import Kernel
 from aotc.ir.kernel.plan_stages import Call
+from aotc.ir.numbers.fixed_point import match_rescaled, match_shifted
 from aotc.ir.numbers.narrow import SHORT
 from aotc.ir.plan import Plan
 from aotc.ir.simplify import upper
@@ -17,14 +18,15 @@ from aotc.target.micro_kernels import TILES
 
 @dataclass(frozen=True)
 class Needs:
-    """``halves``: floats of 16 bits in lanes; ``bf16``: bf16 among them; ``narrow``:
-    integers in lanes; ``groups``: grouped weights; ``library``: library kernels; ``tiles``:
-    matrix tiles; ``zeros``: f32 elements of the row that stands for rows outside of a padded
-    tensor."""
+    """``halves``: floats of 16 bits in lanes; ``bf16``: bf16 among them; ``narrow``: integers in
+    lanes; ``fixed``: those that a multiplier and a shift scale; ``groups``: grouped weights;
+    ``library``: library kernels; ``tiles``: matrix tiles; ``zeros``: f32 elements of the row that
+    stands for rows outside of a padded tensor."""
 
     halves: bool = False
     bf16: bool = False
     narrow: bool = False
+    fixed: bool = False
     groups: bool = False
     library: bool = False
     tiles: bool = False
@@ -41,6 +43,7 @@ def find_needs(kernels: Iterable[Kernel]) -> Needs:
         bool(dtypes & set(HALVES)) or any(
             isinstance(s, Tile) and HALF in s.micro.dtypes for s in inner), BF16 in dtypes,
         bool(_dtypes(*lanes) & {*SHORT, "i32"}),
+        any(match_rescaled(n) or match_shifted(n) for n in nodes(bodies)),
         any(isinstance(s, Expand) for s in inner),
         any(isinstance(s, Call) for s in inner),
         any(map(uses_tiles, inner)),

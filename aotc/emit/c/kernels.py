@@ -7,6 +7,8 @@ from aotc.emit.bundle.library_sources import library_files, library_header
 from aotc.emit.c.includes import Needs, find_needs
 from aotc.emit.c.kernel_text import KernelText, Text, kernel_functions
 from aotc.emit.c.register_tile import COUNTED
+from aotc.emit.c.short_indices import HEADER as INDEX32
+from aotc.emit.c.short_indices import has_short_indices, short_text, with_short_indices
 from aotc.emit.c.tile_writer import ukernel_name
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.dialect import Dialect, environment
@@ -24,6 +26,7 @@ from aotc.target.micro_kernels import DIGITS, TILES
 Instance = tuple[str, dict[str, Any], Dtypes]  # (template, parameters, dtypes)
 PAIRS, ON_TILES = "aotc_pairs.h", "aotc_tiles.h"  # of products of bf16, and on matrix tiles
 GROUPS, DIGIT_SUMS = "aotc_groups.h", "aotc_digits.h"  # of grouped weights
+FIXED = "aotc_fixed.h"  # of integers that a multiplier and a shift scale
 FILE_BYTES = 120_000  # kernels share a file up to about this much text: files compile in parallel
 
 
@@ -35,15 +38,20 @@ def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = (),
     name, plans = prefix(plan.name), (plan, *others)
     dialect = Dialect(target.folder, target.lanes, target.vectors)
     functions = kernel_functions(plans, name, dialect, text_of)
+    short = target.index_bits == 32 and all(map(has_short_indices, plans))
+    functions = [with_short_indices(t) for t in functions] if short else functions
     files = library_files(plans, name, _banner(name, "library kernels."))
     ukernels = _ukernels(plans, dialect)
     if ukernels:
-        files[f"{name}_ukernels.h"] = _ukernel_header(name, dialect, ukernels)
-        files[f"{name}_kernels_0.c"] = _ukernel_file(name, target, dialect, ukernels)
+        texts = (_ukernel_header(name, dialect, ukernels),
+                 _ukernel_file(name, target, dialect, ukernels))
+        header, source = map(short_text, texts) if short else texts
+        files |= {f"{name}_ukernels.h": header, f"{name}_kernels_0.c": source}
     for i, chunk in enumerate(_chunks(functions)):
         here = find_needs(t.kernel for t in chunk)
         stages: dict[str, str] = {}
-        text = _preamble(name, target, dialect, bool(ukernels), plan.math, here) + head + "\n".join(
+        text = _preamble(name, target, dialect, bool(ukernels), plan.math, here) + head
+        text += f"#include \"{INDEX32}\"\n\n" * short + "\n".join(
             _behind_stages(t, stages) for t in chunk)
         files[f"{name}_kernels_{i + 1}.c"] = text
     return {file: wrap_lines(text) for file, text in files.items()}
@@ -93,6 +101,8 @@ def _preamble(name: str, target: Target, dialect: Dialect, ukernels: bool, math:
         lines.append(f"#include \"{dialect.facts.bf16_header}\"\n")
     if here.narrow:
         lines.append(f"#include \"{dialect.facts.narrow_header}\"\n")
+    if here.fixed:
+        lines.append(f"#include \"{FIXED}\"\n")
     if here.groups:
         narrow = [f"#include \"{dialect.facts.narrow_header}\"\n"]
         lines += narrow * (not here.narrow) + [f"#include \"{GROUPS}\"\n"]

@@ -1,7 +1,7 @@
 """Statements -> C text: scalars, and vectors between lanes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aotc.emit.c.arrays import address, element
 from aotc.emit.c.loop_text import fitted_loop, indent, lane_loop
@@ -16,6 +16,8 @@ from aotc.emit.text.env import KernelEnv
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES, INDEX
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Var, Where
+from aotc.ir.numbers.fixed_point import is_fixed
+from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
     ACC_TILE,
@@ -31,6 +33,8 @@ from aotc.ir.statements import (
     Stmt,
     Store,
     Total,
+    Update,
+    walk_body,
 )
 
 
@@ -65,8 +69,8 @@ class LaneWriter(ScalarWriter):
         return super().together(body) if self.lanes is None else 1
 
     def loop(self, s: For) -> list[str]:
-        if s.kind != "lanes":
-            return super().loop(s)
+        if s.kind != "lanes" or is_scalar(self.env["dialect"]) and not _in_lanes(s.body):
+            return super().loop(s if s.kind != "lanes" else replace(s, kind="serial"))
         r, say = Range(s.axis, s.lo, s.hi), self.env["dialect"].of_width(s.group)
 
         def body(count: str, say: Dialect) -> list[str]:
@@ -147,7 +151,7 @@ class LaneWriter(ScalarWriter):
             name = self.lanes.names[s.var] = self.names.fresh("acc")
             self.lanes.sums = s.fold == "sum"
             return [self.lanes.say.define(name, self.lanes.say.splat(neutral_text(s.fold, "f32")))]
-        if s.across:
+        if s.across and not self._is_plain(s.var):
             name, say = self.names.fresh("acc"), self.env["dialect"].of_width(s.across)
             self.across[s.var], self.dialects[s.var] = name, say
             return [say.define_across(name, neutral_text(s.fold, s.var.dtype))]
@@ -177,7 +181,15 @@ class LaneWriter(ScalarWriter):
         return say.step_across(fold, name, text, block.count, neutral_text(fold, "f32")) if across \
             else say.step(fold, name, text)
 
+    def _is_plain(self, var: Var) -> bool:
+        """True for a fold of integers where a vector is one scalar."""
+        return is_scalar(self.env["dialect"]) and var.dtype != "f32"
+
     def total(self, s: Total) -> list[str]:
+        if self._is_plain(s.var):
+            self.env = self.env if s.joins else {
+                **self.env, "vars": {**self.env["vars"], s.var: s.source.name}}
+            return [f"{s.var.name} += {s.source.name};"] if s.joins else []
         text = self.dialects[s.source].across(s.fold, self.across[s.source])
         if text == self.across[s.source] and not s.joins:  # one lane is the total
             self.env = {**self.env, "vars": {**self.env["vars"], s.var: text}}
@@ -227,6 +239,22 @@ class LaneWriter(ScalarWriter):
 def _step(box: Box) -> Expr:
     """Elements between what does not lie side by side in a box of two dimensions."""
     return next((s for s in box.strides if s != Const(1)), Const(1))
+
+
+def _in_lanes(body: Sequence[Stmt]) -> bool:
+    """True for statements that lanes compute: of floats, stored as ``is_lane_value`` says.  Others
+    are plain C where a vector is one scalar."""
+    for s in walk_body(body):
+        if isinstance(s, Store) and not all(
+                is_lane_value(p.value) and not is_fixed(p.value) for p in s.puts):
+            return False
+        if isinstance(s, (Start, Total)) and s.var.dtype != "f32":
+            return False
+        if isinstance(s, Accumulate) and any(v.dtype != "f32" for v, _ in s.steps):
+            return False
+        if isinstance(s, Update):
+            return False
+    return True
 
 
 def _is_multiple(e: Expr) -> bool:

@@ -37,6 +37,7 @@ from aotc.ir.expr import (
     show,
 )
 from aotc.ir.kernel.plan_kernels import Kernel, Rule
+from aotc.ir.numbers.fixed_point import match_rescaled, match_shifted
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">",
           "ge": ">=", "eq": "==", "ne": "!=", "and": "&", "or": "|", "xor": "^"}
@@ -164,6 +165,13 @@ class Scalars:
             return (element(self.env, e.buffer, e.index[0], self.text) if get is None else
                     get(e.buffer, self.text(e.index[0]), e.dtype)), ATOM
         if isinstance(e, Cast):
+            fixed = match_rescaled(e)
+            if fixed is not None:
+                x, m, shift = fixed
+                return f"aotc_rescale({self.text(x)}, {self.text(m)}, {shift})", ATOM
+            whole = match_shifted(e)
+            if whole is not None:
+                return f"aotc_shift({self.text(whole[0])}, {whole[1]})", ATOM
             if e.dtype == "bool":
                 return cast(e, self.text(e.x, ATOM)), LEVEL["ne"]
             return cast(e, self.text(e.x, ATOM)), ATOM

@@ -2,6 +2,7 @@
 
 from aotc.ir.dtypes import BF16, HALVES
 from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Sym, Unary, Var, Where
+from aotc.ir.numbers.fixed_point import is_fixed
 from aotc.ir.simplify import simplify
 
 SHORT = ("u8", "i8", "u16", "i16")  # what lanes load and store, and convert floats to
@@ -114,13 +115,13 @@ def is_lane_half(e: Expr) -> bool:
 
 def is_lane_value(e: Expr) -> bool:
     """True for what vector lanes can store: an f32, 16 bits of ``is_lane_half``, an f32 converted
-    to one of ``SHORT``, an i32 of ``is_lane_int``."""
+    to one of ``SHORT``, an i32 of ``is_lane_int``, a number that a multiplier and a shift made."""
     if e.dtype == "f32":
         return True
     if e.dtype in HALVES:
         return is_lane_half(e)
     if e.dtype in SHORT:
-        return isinstance(e, Cast) and e.x.dtype == "f32"
+        return isinstance(e, Cast) and e.x.dtype == "f32" or is_fixed(e)
     return is_lane_int(e)
 
 

@@ -61,22 +61,23 @@ from aotc.passes.quantised.stored_bytes import stored_bytes
 from aotc.passes.regions import rename_inputs
 
 EXACT = 1 << 24  # up to here f32 holds every integer
+_MOST_I32 = (1 << 31) - 1
 _HALF = 128  # what u8 is larger than i8
 _EXACT_TERMS = 1 << 16  # bytes whose sum f32 surely holds
 
 
-def integer_products(program: Program, rows: bool = True) -> Program:
+def integer_products(program: Program, rows: bool = True, whole: bool = False) -> Program:
     """Program with every sum of products of a quantised tensor and quantised constant weights
     written over integers, and tensors of 8 bits that it makes stored as u8, signed ones with an
     offset of 128.  With ``rows``, if a target has some for all bytes, so are sums of products of
     two computed tensors along one axis; those columns are stored as i8, and signed rows as they
-    are."""
+    are.  With ``whole``, sums that have no such rows are of integers, too, not of floats."""
     program = _with_moved_weights(program)
     pairs = [m for s in program.steps if isinstance(s, Compute)
              and (m := match_two_computed(program, s)) is not None] if rows else []
     program = stored_bytes(program, {w.load.buffer for _, w in pairs} | {
         x.load.buffer for x, _ in pairs if x.load.dtype == "i8"})
-    work = _Work(program, rows)
+    work = _Work(program, rows, whole)
     for step in program.steps:
         work.steps += work.product(step) if isinstance(step, Compute) else [step]
     return update(program, steps=tuple(work.steps), buffers=work.buffers, consts=work.consts)
@@ -114,8 +115,8 @@ def _moves_bytes(c: Compute, consts: Mapping[str, Array]) -> bool:
 class _Work:
     """The pass in progress: buffers and constants with those that it adds."""
 
-    def __init__(self, program: Program, rows: bool) -> None:
-        self.program, self.rows = program, rows
+    def __init__(self, program: Program, rows: bool, whole: bool) -> None:
+        self.program, self.rows, self.whole = program, rows, whole
         self.steps: list[Step] = []
         self.buffers, self.consts = dict(program.buffers), dict(program.consts)
 
@@ -245,6 +246,9 @@ class _Product:
                 w.load.buffer not in self.work.consts
                 or {a for e in scales for a in axes_of(e)} & set(c.raxes)):
             return None
+        if self.work.whole:
+            body = Binary("mul", _whole(x), _whole(w))
+            return self.scaled(self.add("exact", c.axes, c.raxes, "sum", body), x, w)
         tiled = scales and factor_pairs(c.axes, c.raxes, c.fold, c.body)
         value = self.mapped("rows", x, difference) if tiled else difference(x)
         value = value if x.guard is None else Where(x.guard, value, Const(0.0, "f32"))
@@ -252,7 +256,8 @@ class _Product:
         return self.scaled(Cast("i32", self.add("exact", c.axes, c.raxes, "sum", body)), x, w)
 
     def is_exact(self, x: Quantised, w: Quantised) -> bool:
-        """True if f32 surely holds every sum of products of the centred factors."""
+        """True if f32, or an i32 of ``whole`` sums, surely holds every sum of products of the
+        centred factors."""
         most = _steps(self.c.raxes)
         for q in (x, w):
             if not isinstance(q.zero, Const):
@@ -262,7 +267,7 @@ class _Product:
             if array is not None and array.size:
                 low, high = float(array.min()), float(array.max())
             most *= max(high - q.zero.value, q.zero.value - low)
-        return most <= EXACT
+        return most <= (_MOST_I32 if self.work.whole else EXACT)
 
     # ------------------------------------------------------------ scales
 
@@ -286,6 +291,13 @@ def _padded(x: Quantised) -> Expr:
     zero, dtype = x.zero, x.load.dtype
     narrow = Const(zero.value, dtype) if isinstance(zero, Const) else Cast(dtype, zero)
     return Cast("i32", x.load if x.guard is None else Where(x.guard, x.load, narrow))
+
+
+def _whole(q: Quantised) -> Expr:
+    """A factor without its scale as an i32; its zero point is a constant."""
+    e: Expr = Cast("i32", q.load)
+    e = e if q.zero == Const(0, "i32") else e - q.zero
+    return e if q.guard is None else Where(q.guard, e, Const(0, "i32"))
 
 
 def _is_whole(program: Program, c: Compute, body: Binary, w: Quantised) -> bool:
