@@ -40,20 +40,13 @@ from aotc.ir.schedule import CONNECT, Schedule
 from aotc.options import Options, asked_precision, check_choices
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.check_program import check_program
-from aotc.passes.fold import fold_constants, part_constants
+from aotc.passes.apply_passes import apply_passes
+from aotc.passes.fold import fold_constants
 from aotc.passes.hoist import hoist_products
-from aotc.passes.inline import inline_moves
-from aotc.passes.loop_over_stored_dims import loop_over_stored_dims
-from aotc.passes.pixel_shuffle_order import order_pixel_shuffles
-from aotc.passes.precision.model_weight_groups import fold_but_groups, with_groups
-from aotc.passes.quantised.integer_rounding import round_in_integers, sum_integers
+from aotc.passes.precision.model_weight_groups import fold_but_groups
 from aotc.passes.quantised.products import integer_products
-from aotc.passes.quantised.read import inline_dequantised
 from aotc.passes.regions import apply_in_bodies
-from aotc.passes.requantise import requantise
 from aotc.passes.rewrites import apply_schedule_rewrites
-from aotc.passes.round_before_view import round_before_views
-from aotc.passes.unshuffle_channels import unshuffle_channels
 from aotc.samples import record_samples
 from aotc.sched import check_arena, check_schedule, complete, large_arena, parse_limit
 from aotc.sched.common_kernels import lower_parts
@@ -190,22 +183,9 @@ def _fold(work: Work) -> Work:
     return replace(work, program=apply_in_bodies(hoist_products, program))
 
 
-def _inlined(program: Program, columns: bool, whole: bool) -> Program:
-    last = (sum_integers, lambda p: requantise(p, chains=True), round_in_integers) if whole else (
-        requantise,)
-    # moves that end at a constant have become constants' moves: fold those too
-    for change in (
-            inline_moves, lambda p: with_groups(p, columns), unshuffle_channels,
-            order_pixel_shuffles, round_before_views, inline_moves, inline_dequantised,
-            fold_constants, *last, fold_constants, loop_over_stored_dims, fold_constants,
-            part_constants):
-        program = change(program)
-    return program
-
-
 def _inline(work: Work) -> Work:
     columns = keeps_columns(work.options) and reads_groups(work.target)
-    program = apply_in_bodies(lambda p: _inlined(
+    program = apply_in_bodies(lambda p: apply_passes(
         p, columns, rounds_integers(work.options, work.target)), work.program)
     program = with_float_weights(program, work.options)
     program = with_halves(program, work.target)
