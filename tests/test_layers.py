@@ -52,6 +52,7 @@ ONLY = {
     "jinja2": {"emit"},
     "cffi": {"runtime"},
     "sklearn": {"tuner"},
+    "elftools": {"footprint"},
     "onnxruntime": {"tools"},
     "openvino": {"tools"},
     "ncnn": {"tools"},
