@@ -178,7 +178,8 @@ class _Linked:
         for node in sorted(self.kept):
             s = self._section(node)
             if s.kind and s.bytes:
-                name = (*s.functions, *s.objects, s.name)[0]
+                name = next((n for n in (*s.functions, *s.objects) if n[0] != "."),
+                            f"texts of {self._files[node[0]]}.c")
                 yield CodePart(name, s.kind, self._files[node[0]], s.bytes, self._frame(node))
 
     def _frame(self, node: Node) -> int:

@@ -139,7 +139,7 @@ def tools_of(manifest: Manifest, simulate: bool = False) -> Tools:
     if simulate:
         raise AotcError(f"{manifest['name']}: compiled for {manifest['target']}; only CUDA bundles "
                         "can be simulated")
-    return c_tools(compiler_of(manifest))
+    return c_tools(compiler_of(manifest), manifest["build"].get("link", ()))
 
 
 def compiler_of(manifest: Manifest) -> list[str]:

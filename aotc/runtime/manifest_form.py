@@ -23,7 +23,7 @@ _FORM = {
     "fixed?": {"*": {}}, "lists?": {"inputs": list, "outputs": list},
     "variants": [{"target": str}], "kernels": [{"c": str, "target": str}],
     "build": {"arch": str, "compiler?": str, "cross": (_CROSS, None), "others": [str],
-              "board?": str,
+              "board?": str, "link?": [str],
               "kernels": [{"cflags": [str], "files": [str]}]},
 }
 

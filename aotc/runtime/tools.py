@@ -50,10 +50,11 @@ def user_flags() -> list[str]:
     return shlex.split(os.environ.get("CFLAGS", ""))
 
 
-def c_tools(compiler: Sequence[str]) -> Tools:
-    """Tools of bundles in C; ``compiler``: its command as a list."""
+def c_tools(compiler: Sequence[str], link: Sequence[str] = ()) -> Tools:
+    """Tools of bundles in C; ``compiler``: its command as a list; link: further flags of libraries
+    for their machine."""
     return Tools({".c": (*compiler, *_C_FLAGS, *user_flags())},
-                 (*compiler, "-shared", "-pthread", *SYMBOLIC, *user_flags()), ("-lm",))
+                 (*compiler, "-shared", "-pthread", *SYMBOLIC, *link, *user_flags()), ("-lm",))
 
 
 def cuda_tools(compiler: Sequence[str], arch: str) -> Tools:

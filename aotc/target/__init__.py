@@ -7,6 +7,7 @@ from aotc.target.base import Machine, Target
 from aotc.target.cortex import CORTEX
 from aotc.target.cpu import (
     AARCH64,
+    AARCH64_ANDROID,
     AARCH64_BF16,
     AARCH64_DOT,
     AARCH64_I8MM,
@@ -24,8 +25,9 @@ from aotc.target.dsa import STCP920
 from aotc.target.riscv import RISCV64
 
 TARGETS = {t.name: t for t in (C, X86_V1, X86_V3, X86_V4, X86_V4_VNNI, X86_V4_BF16, X86_V4_AMX, X86,
-                               AARCH64, AARCH64_DOT, AARCH64_I8MM, AARCH64_BF16, RISCV64, CUDA,
-                               SM_80, SM_86, SM_87, SM_89, SM_90, SM_120, STCP920, *CORTEX)}
+                               AARCH64, AARCH64_DOT, AARCH64_I8MM, AARCH64_BF16,
+                               AARCH64_ANDROID, RISCV64, CUDA, SM_80, SM_86, SM_87, SM_89, SM_90,
+                               SM_120, STCP920, *CORTEX)}
 
 
 _AS_COMPILERS = {"avx512_vnni": "avx512vnni",

@@ -248,7 +248,8 @@ class Target:
     ``dependent_launches``: kernels may start while the one in front runs, and wait for its end.
     ``board``: there is no operating system; the folder of what starts programs on a board with such
     a core.  ``fixed_point``: sums of 8-bit products stay integers, rounded to 8 bits by a
-    multiplier and a shift.  ``index_bits``: of indices in kernels whose extents allow it."""
+    multiplier and a shift.  ``index_bits``: of indices in kernels whose extents allow it.
+    ``link``: flags that shared libraries are linked with."""
 
     name: str
     description: str
@@ -275,6 +276,7 @@ class Target:
     board: str = ""
     fixed_point: bool = False
     index_bits: int = 64
+    link: Words = ()
 
     def __post_init__(self) -> None:
         if self.timed not in TIMED:

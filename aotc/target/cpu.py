@@ -206,6 +206,15 @@ AARCH64 = Target(
     + _grouped("neon", 4, (4, 2), (1, 4)) + _nests("neon"), "defined(__aarch64__)", (), "aarch64",
     cross=_AARCH64_CROSS, **_HALVES)
 
+# Android's libraries are position-independent, as all of ours; on devices with pages of 16 KB (from
+# version 15 on) they load only if their parts lie at multiples of that.  From version 9 on, the
+# first with aligned_alloc.
+AARCH64_ANDROID = replace(
+    AARCH64, name="aarch64-android", description="64-bit Arm with NEON under Android, by the NDK",
+    cross=Cross(("aarch64-linux-android28-clang", "clang"), (), (), (),
+                ("--target=aarch64-linux-android28",)),
+    link=("-Wl,-z,max-page-size=16384",))
+
 # one instruction for four products of s8: Armv8.2 and later, as Cortex-A55 and -A76, Apple A11.
 # 16 registers of sums, 4 of the columns' own sums, 4 of columns.
 AARCH64_DOT = _with_dots(

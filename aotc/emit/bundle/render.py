@@ -175,7 +175,7 @@ def _context(seen: Plan, parts: Sequence[TargetVariant], info: Mapping[str, Any]
                                *[f"boards/{parts[0].target.board}"] * bool(
                                    parts[0].target.board)}),
             "kit": kit_name(parts[0].target), "precision": precision,
-            "board": parts[0].target.board,
+            "board": parts[0].target.board, "link": parts[0].target.link,
             "device": device_lines(parts[0].target) if kit.device else "",
             "compiler": kit.compiler,
             "other_files": [f.format(name) for f in (kit.host, *kit.copied.values())]
@@ -321,6 +321,7 @@ def _manifest(name: str, m: Mapping[str, Any], info: Mapping[str, Any],
             "arena_bytes_max": m["arena_max"], "slab_bytes_per_worker": m["slab_bytes"],
             "build": {"arch": m["arch"], "compiler": m["compiler"], "cross": m["cross"],
                       **({"board": m["board"]} if m["board"] else {}),
+                      **({"link": list(m["link"])} if m["link"] else {}),
                       "others": m["other_files"],
                       "kernels": [{"cflags": list(v["cflags"]), "files": v["kernel_files"]}
                                   for v in m["variants"]]},
