@@ -259,6 +259,7 @@ NUMBERS = {
         ("CORES_FIRST", "FIRST_TRIED"), TRIES),
     "sched/model/stored_sizes.py": {"ALIGN": "the alignment of every buffer"},
     "sched/accelerator/items/item_boxes.py": {"WHOLE": BOUND},
+    "sched/lowering/held_rows.py": {"WRITTEN_OUT": BOUND},
     "sched/lowering/lower_contract.py": {"_GRAINS": "elements of 16 bytes"},
     "sched/lowering/lower_nest.py": {"MAX_PIECES": BOUND},
     "sched/lowering/partial_sums.py": dict.fromkeys(

@@ -164,6 +164,10 @@ class StageChoice:
         "neighbours that one thread of a block computes, or reads of a sum, by accesses of up to "
         "16 bytes", (1, 16), (), ("loops", *MAPS, *FOLDS))
 
+    held_rows: int | None = _text(
+        "1: threads have rows that several stages of a kernel go over in registers, from one stage "
+        "to the next: each element is read once", (0, 1), (), (*MAPS, *FOLDS))
+
     # ------------------------------------------------------------ sums in slices, steps of a run
     split: Mapping[str, int] = field(default_factory=dict, hash=False, metadata=_notes(
         "steps of axes of its sum that are summed at a time, so that what a slice reads stays in "

@@ -31,6 +31,7 @@ from aotc.ir.kernel.plan_stages import (
     Bindings,
     Call,
     Contract,
+    HeldRows,
     Nest,
     Stream,
     Unrolled,
@@ -225,6 +226,14 @@ class _Kernel:
         for p in nest.puts:
             self.put(scope, p, nest.acc)
 
+    def held_rows(self, s: HeldRows) -> None:
+        """Every nest; what they make for each other only has the size that it would have."""
+        sizes = self.sizes
+        self.sizes = sizes | {b: as_expr(n) for b, _, n in s.own}
+        for n in s.nests:
+            self.nest(n)
+        self.sizes = sizes
+
     def unrolled(self, stage: Unrolled) -> None:
         scope, flags = self.loops(self.scope, stage.ranges), dict(stage.flags)
         names: set[Expr] = set(flags)
@@ -400,7 +409,7 @@ def _product_fits(room: int, a: Expr, b: Expr, scope: ProofScope) -> bool:
 
 
 _STAGES: dict[type, Callable[[_Kernel, Any], None]] = {
-    Nest: _Kernel.nest, Unrolled: _Kernel.unrolled, Call: _Kernel.call,
+    Nest: _Kernel.nest, HeldRows: _Kernel.held_rows, Unrolled: _Kernel.unrolled, Call: _Kernel.call,
     Contract: _Kernel.contract, Stream: _Kernel.stream}
 
 

@@ -57,9 +57,9 @@ from aotc.ir.tile_statements import (
 from aotc.oracle.eval_expr import Guard, index_value
 from aotc.oracle.evaluate import COMBINE
 from aotc.oracle.plan_memory import PlanMemory
+from aotc.oracle.row_runs import RowRuns
 from aotc.oracle.run_regions import Calls
 from aotc.oracle.side_by_side import may_run_at_once
-from aotc.oracle.stream_runs import StreamRuns
 
 CALLED_WITH = 3  # workers: odd, so that work items are made more and smaller
 
@@ -93,7 +93,7 @@ def run_plan(plan: Plan, feeds: Mapping[str, Array],
             for p in plan.places if p.storage == "output"}
 
 
-class _Run(StreamRuns):
+class _Run(RowRuns):
     """One kernel at work.  ``shape``: of what runs side by side; ``mask``: which of that really
     does (None: all); ``cells``: names that statements change."""
 

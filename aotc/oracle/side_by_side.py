@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from aotc.ir.block_statements import Fetch, needs_order
 from aotc.ir.contents import expressions
 from aotc.ir.expr import Load, walk
+from aotc.ir.kernel.row_statements import HeldRow
 from aotc.ir.statements import (
     SUMS,
     Alloc,
@@ -41,7 +42,7 @@ def own_arrays(body: Iterable[Stmt]) -> set[str]:
     """The arrays that each iteration has of its own."""
     body = list(body)
     tiles = any(isinstance(s, Tile) and s.in_place for s in body)
-    return {s.name for s in body if isinstance(s, Alloc)} | ({SUMS} if tiles else set())
+    return {s.name for s in body if isinstance(s, (Alloc, HeldRow))} | ({SUMS} if tiles else set())
 
 
 def stored_buffers(body: Iterable[Stmt]) -> set[str]:

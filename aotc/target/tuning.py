@@ -315,6 +315,11 @@ class Tuning:
     # ------------------------------------------------------------ what a worker holds of blocks
     worker_registers: int = _of(65536, "registers that the threads of a worker's blocks share",
                                 "registers of 4 bytes", "data sheets: capability 8.0 to 12.0", 1)
+    row_registers: int = _of(64, "registers of a thread that rows are held in from stage to stage",
+                             "registers", "assumed: with the other 40 of a nest, two blocks of 256 "
+                             "threads more than a half of a worker's are", 1)
+    row_threads: int = _of(128, "threads, at least, of a work item whose threads hold rows",
+                           "threads", "derived: 16 such are all that a worker holds", 1)
     worker_threads: int = _of(2048, "threads of all blocks that a worker holds", "threads",
                               "data sheets: capability 8.0 and 9.0", 1)
     worker_blocks: int = _of(32, "blocks that a worker holds", "blocks",

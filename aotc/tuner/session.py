@@ -24,7 +24,8 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import Work, options_target, run_pipeline
 from aotc.sched.cost.group_cost import resident_buffers
 from aotc.sched.dynamic.small_calls import pick
-from aotc.sched.text_choices.choose_writing import choose_writing, keep_said
+from aotc.sched.text_choices.choose_writing import choose_writing
+from aotc.sched.text_choices.keep_said import keep_said
 from aotc.tuner.measure.executor import Executor, LocalExecutor, Result
 from aotc.tuner.measure.inside import ModelExecutor
 from aotc.tuner.measure.records import Record, Records

@@ -20,7 +20,8 @@ from aotc.oracle.interpret import interpret
 from aotc.sched import check_schedule
 from aotc.sched.lowering.lower import lower
 from aotc.sched.memory.allocate import allocate
-from aotc.sched.text_choices.choose_writing import choose_writing, keep_said
+from aotc.sched.text_choices.choose_writing import choose_writing
+from aotc.sched.text_choices.keep_said import keep_said
 from aotc.target import TARGETS
 from aotc.tools.peers import open_reference
 from aotc.tools.verify import compare

@@ -19,7 +19,7 @@ from aotc.emit.bundle.write import write_bundle
 from aotc.errors import InterpreterError
 from aotc.ir.block_statements import Neighbours
 from aotc.ir.expr import Cast, Sym, Where, compare
-from aotc.ir.kernel.plan_stages import Nest
+from aotc.ir.kernel.plan_stages import HeldRows, Nest
 from aotc.ir.statements import bodies, walk_body, with_bodies
 from aotc.oracle.run_plan import run_plan
 from aotc.runtime.shared_library import Library
@@ -102,7 +102,8 @@ PROGRAMS = {
 
 
 def nests(plan):
-    return [s for k in plan.kernels for s in k.lowered.stages if isinstance(s, Nest)]
+    return [n for k in plan.kernels for s in k.lowered.stages if isinstance(s, (Nest, HeldRows))
+            for n in (s.nests if isinstance(s, HeldRows) else (s,))]
 
 
 def planned(program, target=TARGET):

@@ -17,7 +17,7 @@ from aotc.sched.judge.judge import Judge
 from aotc.sched.memory.scratch import bounded_tile, round_up_bytes, scratch_bytes
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.tilegraph import merge_groups
-from aotc.sched.text_choices.choose_writing import keep_said
+from aotc.sched.text_choices.keep_said import keep_said
 from aotc.target import get_target
 
 V3, CUDA = get_target("x86-64-v3"), get_target("cuda:sm_90")

@@ -24,7 +24,8 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.runtime.simulate import find_cxx
 from aotc.sched import check_schedule, complete, decide, lower
 from aotc.sched.judge.judge import Judge
-from aotc.sched.text_choices.choose_writing import choose_writing, keep_said
+from aotc.sched.text_choices.choose_writing import choose_writing
+from aotc.sched.text_choices.keep_said import keep_said
 from aotc.target import get_target, runs_here
 from aotc.tools.verify import verify
 
@@ -140,6 +141,15 @@ def across():
     return m.done("y")
 
 
+def centred():
+    """Rows less their means."""
+    m, i, j, r = Maker("centred"), ax("i", 40), ax("j", 512), ax("r", 512)
+    m.input("x", 40, 512)
+    m.step("s", (i,), m.ref("x", i, r) * (1 / 512), (r,), "sum")
+    m.step("y", (i, j), m.ref("x", i, j) - m.ref("s", i))
+    return m.done("y")
+
+
 EDITS = [(product(40), {"order": "rows"}), (product(40), {"fetch_tiles": 0}),
          (product(40), {"fetch_tiles": 1}), (product(300), {"order": "rows"}),
          (product(300), {"fetch_epilogue": 0}), (product(300), {"fetch_panel": 0}),
@@ -158,7 +168,7 @@ EDITS = [(product(40), {"order": "rows"}), (product(40), {"fetch_tiles": 0}),
 
 SHARED = [(product(300), {"stages": 2}), (product(300, rows=300), {"order": "rows"}),
           (rows(), {"team": 1}), (rows(), {"team": 2}), (rows(), {"neighbours": 1}),
-          (looked_up(), {"neighbours": 2}),
+          (looked_up(), {"neighbours": 2}), (centred(), {"held_rows": 0}),
           (product(300), {"a_fetch": "value"}), (product(300), {"b_fetch": "value", "b_width": 1}),
           (product(304), {"b_width": 1}), (folded(), {"a_width": 1}),
           (product(300), {"a_along": "rows"}),

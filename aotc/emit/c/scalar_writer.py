@@ -146,7 +146,7 @@ class ScalarWriter:
         return [x for v, e in s.steps for x in self._step(s.fold, v, e)]
 
     def _step(self, fold: str, acc: Var, value: Expr) -> list[str]:
-        if fold == "sum" and isinstance(value, Var):
+        if fold == "sum" and isinstance(value, Var) and value not in self.env["vars"]:
             return [f"{acc.name} += {value.name};"]
         if fold == "sum" and value.dtype == acc.dtype and acc.dtype in ("f32", "f64"):
             block = Scalars(self.env, self.names, (value,))

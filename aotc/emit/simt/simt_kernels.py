@@ -17,7 +17,7 @@ from aotc.emit.c.arrays import declaration
 from aotc.emit.c.loop_text import indent, signature
 from aotc.emit.c.scalars import LocalNames, rule_call
 from aotc.emit.simt.dependency_wait import with_dependency_wait
-from aotc.emit.simt.stream_writer import StreamWriter
+from aotc.emit.simt.row_writer import RowWriter
 from aotc.emit.text.c_names import c_comment, prefix
 from aotc.emit.text.cexpr import Argument, c_index, sym_field
 from aotc.emit.text.env import Env
@@ -104,8 +104,8 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
         "rule": rule_call(rules, kernel, "aotc", "fault")}
     names = names_in(kernel.body)
     alone = _unwritten(shared) if target.dependent_launches else None
-    writer = StreamWriter(values, LocalNames(), kernel.threads, base, target.product_row,
-                           env.get_template)
+    writer = RowWriter(values, LocalNames(), kernel.threads, base, target.product_row,
+                       env.get_template)
     body = writer.body(with_symbols(
         kernel.body if alone is None else with_dependency_wait(
             kernel.body, {*kernel.touched} - alone), Argument.of))

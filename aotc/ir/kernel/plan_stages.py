@@ -1,6 +1,6 @@
 """Stages of a lowered kernel: what each computes over which loops, before it is statements.
 
-    stage   = Nest | Contract | Stream | Unrolled | Call
+    stage   = Nest | HeldRows | Contract | Stream | Unrolled | Call
     range   = Range(axis, lo, hi)       axis runs lo <= axis < hi
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aotc.ir.block_statements import Wide
-from aotc.ir.expr import Axis, Binary, Const, Expr, Shape, Var, maximum, show
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, Var, maximum, show
 from aotc.ir.kernel.operands import Operand, Slices, Turned
 from aotc.ir.program import Fold
 from aotc.ir.simplify import simplify, upper
@@ -243,6 +243,42 @@ class Stream:
 
 
 @dataclass(frozen=True)
+class HeldRows:
+    """``nests`` over the same ``rows`` and the same elements of each, ``lane``: ``size`` threads
+    have a row from the first nest to the last, each of them ``width`` neighbours at a time in all.
+    ``loads``: elements that they read once, into registers; ``made``: (buffer, dtype) of those that
+    a nest makes and a later one uses; ``own``: (buffer, dtype, elements) of all that nests make for
+    each other only, which is in registers alone."""
+
+    nests: tuple[Nest, ...]
+    rows: tuple[Range, ...]
+    lane: Range
+    loads: tuple[Load, ...]
+    made: tuple[tuple[str, str], ...]
+    own: tuple[tuple[str, str, int], ...]
+    size: int = 0
+    width: int = 1
+
+    @property
+    def row(self) -> str:
+        return self.nests[0].row
+
+    @property
+    def puts(self) -> tuple[Put, ...]:
+        own = {b for b, *_ in self.own}
+        return tuple(p for n in self.nests for p in n.puts if p.buffer not in own)
+
+    @property
+    def team(self) -> int:
+        return self.nests[0].team
+
+    def lines(self) -> list[str]:
+        held = [str(x) for x in self.loads] + [b for b, _ in self.made]
+        return [f"rows in registers of {self.size} threads each, which hold {', '.join(held)}",
+                *(f"  {line}" for n in self.nests for line in n.lines())]
+
+
+@dataclass(frozen=True)
 class Call(Stmt):
     """One item of a library kernel (``ir/library.py``).  dtype: of its first tensor; ``operands``:
     where the item lies in every buffer, in the order of its C arguments; ``numbers``: extents and
@@ -264,4 +300,4 @@ class Call(Stmt):
         return [f"call {self.kernel}_{self.dtype}({', '.join(parts)})"]
 
 
-Stage = Nest | Contract | Stream | Unrolled | Call
+Stage = Nest | HeldRows | Contract | Stream | Unrolled | Call

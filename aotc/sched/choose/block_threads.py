@@ -30,11 +30,36 @@ def _of_nests(program: Program, target: Target, g: Group) -> int:
     if not any(g.anchor in s.computes for s in group_stages(program, g)):
         return target.machine.threads
     found = _outputs(program, g)
+    if (of_rows := _of_rows(target, g, found)) is not None:
+        return of_rows
     # twice as many as the fold with the least to do has work for: half of them wait for it
     most = min((2 * n * _most_together(target, g, s) for s, n in found if s.raxes),
                default=target.machine.threads_max)
     most = -(-most // target.lanes) * target.lanes
     return min(most, max(_of_nest(target, g, s, n) for s, n in found))
+
+
+def _of_rows(target: Target, g: Group, found: Sequence[tuple[Stage, int]]) -> int | None:
+    """Threads of folds and maps of the same rows, which they may have in registers: warps for every
+    row until all workers have enough of them, as long as a thread has some terms.  None of
+    others."""
+    machine, tuning, lanes = target.machine, target.tuning, target.lanes
+    folds = [(s, n) for s, n in found if len(s.raxes) == 1 and _lanes_fold(g, s)]
+    if not folds:
+        return None
+    (first, rows), whole = folds[0], estimate_volume(a.extent for a in folds[0][0].axes)
+    length = _terms_shared(g, first)
+    if length > machine.threads * tuning.row_registers or any(
+            g.choice(s.name).row == "loops" or (n, _terms_shared(g, s)) != (rows, length) and (
+                n != rows * length or _lanes_fold(g, s)
+                or _terms_shared(g, s) > tuning.thread_terms) for s, n in found):
+        return None
+    team, most = 1, max(1, machine.threads // (lanes * rows))
+    enough = machine.workers * tuning.worker_threads // (4 * lanes)
+    while team < most and team * lanes * tuning.thread_terms < length and (
+            whole * team < enough or lanes * rows * team < tuning.row_threads):
+        team *= 2
+    return min(machine.threads, lanes * rows * team)
 
 
 def _of_nest(target: Target, g: Group, s: Stage, outputs: int) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from aotc.ir.expr import Binary, Const, Expr
 from aotc.ir.kernel.plan_kernels import Ahead, Kernel, LoweredKernel, Steps
-from aotc.ir.kernel.plan_stages import Call, Contract, Nest, Stage, Stream, Unrolled
+from aotc.ir.kernel.plan_stages import Call, Contract, HeldRows, Nest, Stage, Stream, Unrolled
 from aotc.ir.plan import Place
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
@@ -18,21 +18,20 @@ from aotc.ir.statements import (
     For,
     If,
     Let,
-    Put,
     Scope,
     Section,
     Stmt,
-    Store,
     Update,
 )
 from aotc.sched.expand.block.block_products import block_product
 from aotc.sched.expand.block.block_steps import BlockSteps
 from aotc.sched.expand.block.block_streams import stream_product
 from aotc.sched.expand.block.few_rows import plain_contract
+from aotc.sched.expand.block.row_teams import held_rows
 from aotc.sched.expand.blocks import shared_nest
 from aotc.sched.expand.contracts import expand_contract
 from aotc.sched.expand.expansion import Expansion
-from aotc.sched.expand.nests import expand_nest, loops
+from aotc.sched.expand.nests import expand_nest, expand_unrolled
 from aotc.sched.expand.prune import prune_body
 from aotc.target.base import Target
 
@@ -100,6 +99,9 @@ def _section(stage: Stage, expansion: Expansion, kernel: LoweredKernel, target: 
     if isinstance(stage, Nest):
         return Section(_title(stage, "columns"), shared_nest(
             stage, expansion, target.lanes, base, followed))
+    if isinstance(stage, HeldRows):
+        return Section(f"rows in registers of {stage.size} threads each", held_rows(
+            stage, expansion, target.lanes, followed))
     if isinstance(stage, Call):
         return Section(stage.row, (stage,))
     if isinstance(stage, Stream):
@@ -115,28 +117,12 @@ def _section(stage: Stage, expansion: Expansion, kernel: LoweredKernel, target: 
         expansion, block, sizes, lined, followed))
 
 
-def _unrolled(stage: Unrolled, expansion: Expansion) -> Body:
-    """Loops over points, the flags of a point, then its statements for every step of the lanes."""
-    *outer, lane = stage.ranges
-    body: list[Stmt] = []
-    for s in stage.body:
-        if isinstance(s, Let):
-            body.append(s)
-        else:
-            store = Store((Put(s.buffer, s.offset, s.value),))
-            body.append(store if s.guard is None else If(s.guard, (store,)))
-    # many values live at once: one register each
-    lanes = For(lane.axis, lane.lo, lane.hi, tuple(body), "lanes",
-                group=expansion.vectors.groups[-1])
-    return loops(outer, (*(Let(v, cond) for v, cond in stage.flags), lanes))
-
-
 def _alone(stage: Call, expansion: Expansion) -> Body:
     return (stage,)
 
 
 _EXPAND: dict[type[Stage], Callable[[Any, Expansion], Body]] = {
-    Nest: expand_nest, Unrolled: _unrolled, Contract: expand_contract, Call: _alone}
+    Nest: expand_nest, Unrolled: expand_unrolled, Contract: expand_contract, Call: _alone}
 
 
 def _title(stage: Stage, columns: str) -> str:

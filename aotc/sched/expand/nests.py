@@ -8,7 +8,7 @@ from aotc.ir.access import affine_stride, is_woven, stride
 from aotc.ir.contents import substitute_axes
 from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Var, substitute
-from aotc.ir.kernel.plan_stages import Contract, Nest
+from aotc.ir.kernel.plan_stages import Contract, Nest, Unrolled
 from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.program import Fold
 from aotc.ir.simplify import simplify, upper
@@ -19,6 +19,7 @@ from aotc.ir.statements import (
     Copy,
     Declare,
     For,
+    If,
     Let,
     Put,
     Range,
@@ -71,6 +72,22 @@ def expand_nest(nest: Nest, expansion: Expansion) -> Body:
             whole.fold_name, ((accs[0], whole.body),)),))
         out.append(lanes(rest, (*fold, Store(whole.puts)), group))
     return loops(outer, out)
+
+
+def expand_unrolled(stage: Unrolled, expansion: Expansion) -> Body:
+    """Loops over points, the flags of a point, then its statements for every step of the lanes."""
+    *outer, lane = stage.ranges
+    body: list[Stmt] = []
+    for s in stage.body:
+        if isinstance(s, Let):
+            body.append(s)
+        else:
+            store = Store((Put(s.buffer, s.offset, s.value),))
+            body.append(store if s.guard is None else If(s.guard, (store,)))
+    # many values live at once: one register each
+    lanes = For(lane.axis, lane.lo, lane.hi, tuple(body), "lanes",
+                group=expansion.vectors.groups[-1])
+    return loops(outer, (*(Let(v, cond) for v, cond in stage.flags), lanes))
 
 
 def lanes(r: Range, body: Sequence[Stmt], group: int = 1, narrow: bool = False) -> For:

@@ -22,8 +22,7 @@ from aotc.sched.items.group_context import Opened, open_group
 from aotc.sched.lowering.lower_contract import lower_contract
 from aotc.sched.lowering.lower_dot import lower_dot
 from aotc.sched.lowering.lower_flat import lower_flat
-from aotc.sched.lowering.lower_kept import lower_kept
-from aotc.sched.lowering.lower_nest import lower_nest
+from aotc.sched.lowering.lower_nest import lower_kept, lower_nest
 from aotc.sched.lowering.lower_stream import lower_stream
 from aotc.sched.lowering.program_lines import program_lines
 from aotc.sched.lowering.threads import with_ends

@@ -14,6 +14,7 @@ from aotc.ir.expr import (
     Load,
     Unary,
     Where,
+    as_expr,
     axes_of,
     children,
     depends_on_data,
@@ -27,14 +28,16 @@ from aotc.ir.kernel.plan_stages import Bindings, Nest
 from aotc.ir.program import neutral_value
 from aotc.ir.read_boxes import Ranges
 from aotc.ir.simplify import are_equal, simplify, split_linear, upper
+from aotc.ir.stage_choice import StageChoice
 from aotc.ir.statements import OWN, Put, Range
 from aotc.passes.digits import static_extent
-from aotc.sched.items.context import Context
+from aotc.sched.items.context import Context, scratch_order
 from aotc.sched.lowering.partial_sums import split_into_parts
 from aotc.sched.lowering.window_parts import Piece, Pieces, window_parts
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.digit_stage import loop_box, loop_stage
-from aotc.sched.model.stages import Stage
+from aotc.sched.model.slide import Kept
+from aotc.sched.model.stages import Output, Stage
 from aotc.target.kernel_rows import NestRow
 
 MAX_PIECES = 64
@@ -434,3 +437,28 @@ def _cut(cond: Expr, ranges: Collection[Axis]) -> tuple[Axis, int] | None:
     root = -rest.value * c  # diff == 0 at axis == root
     point = root + (1 if (cond.op in ("le", "gt")) == (c > 0) else 0)
     return (axis, point) if 0 < point < (upper(axis.extent) or 1 << 62) else None
+
+
+def lower_kept(ctx: Context, kept: Iterable[Kept]) -> list[Nest]:
+    """The nests that move what a stage keeps to the front of its scratch, rows in order."""
+    nests = []
+    for k in kept:
+        dims = ctx.local[k.buffer]
+        axes = tuple(Axis(f"r{d}", as_expr(n)) for d, (_, n) in enumerate(dims))
+        here = tuple(simplify(lo + a) for a, (lo, _) in zip(axes, dims))
+        there = here[:k.dim] + (simplify(here[k.dim] + k.shift),) + here[k.dim + 1:]
+        value = Load(k.buffer, there, ctx.program.dtype(k.buffer))
+        stage = Stage(f"{k.buffer}_kept", axes, (), "none", value, (),
+                      (Output(k.buffer, here, value),), ())
+        lane = axes[scratch_order(ctx.schedule.layouts.get(k.buffer), len(dims))[-1]]
+        rows = tuple(u for u in ctx.target.rows("move") if value.dtype in u.stored)
+        row = (rows or ctx.target.rows("loops"))[0]
+        # whole rows are simpler, where nobody asks what else lies there
+        exact = ctx.target.machine.on_copies
+        box: Box = {a: (Const(0), last if exact else simplify(a.extent - 1))
+                    for a, last in zip(axes, k.last)}
+        box[axes[k.dim]] = (Const(0), simplify(k.count - 1))
+        choices = ctx.group.choices | ({stage.name: StageChoice(lanes=lane.name)} if rows else {})
+        nests += lower_nest(replace(ctx, group=replace(ctx.group, choices=choices)), stage, row,
+                            box)
+    return nests

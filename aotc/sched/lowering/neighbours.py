@@ -119,6 +119,22 @@ def wide_of_product(c: Contract, row: ProductRow, lines: Lines) -> Wide | None:
     return None
 
 
+def sure_reads(nest: Nest, lines: Lines) -> list[Load]:
+    """The loads in a Nest's values that are made whatever conditions say, at places that no data
+    say."""
+    values = (*((nest.body,) if nest.fold != "none" else ()), *(p.value for p in nest.puts))
+    found = dict.fromkeys(x for e in values for x, always in _values_read(e, lines, True) if always)
+    return [x for x in found if not any(loads(i) for i in x.index)]
+
+
+def wide_row(nest: Nest, along: Range, width: int, lines: Lines) -> Wide:
+    """What of a Nest lies so that a thread reads and stores ``width`` neighbours at once."""
+    return Wide(width, tuple(x for x in sure_reads(nest, lines) if lines.hits(
+        x.index[0], along, width, x.buffer, x.dtype)), tuple(
+            p.buffer for p in nest.puts if lines.hits(
+                p.offset, along, width, p.buffer, p.value.dtype)))
+
+
 def range_of(nest: Nest) -> Range | None:
     """The Range whose neighbours one thread may have several of: the innermost of a map, the lanes
     of a sum along them; None of other nests."""
@@ -166,5 +182,5 @@ def _values_read(e: Expr, lines: Lines, always: bool) -> Iterator[tuple[Load, bo
         yield from _values_read(c, lines, always and c not in branches)
 
 
-__all__ = ["Lined", "Lines", "check_neighbours", "lined_buffers", "lines_of", "range_of", "wide_of",
-           "wide_of_product", "wides"]
+__all__ = ["Lined", "Lines", "check_neighbours", "lined_buffers", "lines_of", "range_of",
+           "sure_reads", "wide_of", "wide_of_product", "wide_row", "wides"]

@@ -9,7 +9,7 @@ vectors.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from aotc.ir.expr import Axis, Const, minimum
+from aotc.ir.expr import Axis, Const, axes_of, minimum, substitute
 from aotc.ir.kernel.plan_stages import Nest, points
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
@@ -41,6 +41,18 @@ def split_into_parts(nest: Nest) -> Nest:
         return replace(nest, reduce=reduce, parts=at)
     r, lanes = reduce[at - 1], nest.lanes if reduce[at - 1].axis.name == nest.vector else 1
     return replace(nest, reduce=reduce[:at - 1] + _cut(r, each, lanes) + reduce[at:], parts=at)
+
+
+def whole_range(nest: Nest) -> Range | None:
+    """The Range of a Nest's only loop that folds, uncut; None where there are several."""
+    if nest.parts == 0 and len(nest.reduce) == 1:
+        return nest.reduce[0]
+    if nest.parts != 1 or len(nest.reduce) != 2:
+        return None
+    part, r = nest.reduce
+    lo, hi = (simplify(substitute(e, {part.axis: at})) for e, at in (
+        (r.lo, Const(0)), (r.hi, simplify(part.hi - 1))))
+    return Range(r.axis, lo, hi) if part.axis in axes_of(r.lo) else None
 
 
 def part_of(row: ProductRow, axes: Iterable[Axis]) -> int:
@@ -82,4 +94,4 @@ def _even(n: int, most: int) -> int:
     return -(-n // count)
 
 
-__all__ = ["STEPS", "TERMS", "split_into_parts", "part_of"]
+__all__ = ["STEPS", "TERMS", "split_into_parts", "part_of", "whole_range"]

@@ -14,7 +14,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Binary, Expr, Load, substitute, walk
 from aotc.ir.kernel.plan_kernels import LoweredKernel, Scratch
-from aotc.ir.kernel.plan_stages import Call, Contract, Nest, Stream, points
+from aotc.ir.kernel.plan_stages import Call, Contract, HeldRows, Nest, Stream, points
 from aotc.ir.kernel.plan_stages import Stage as PlanStage
 from aotc.ir.plan import Place, Plan
 from aotc.ir.simplify import simplify, upper
@@ -22,6 +22,7 @@ from aotc.ir.statements import Range
 from aotc.sched.expand.block.block_streams import stream_arrays, stream_steps
 from aotc.sched.expand.block.few_rows import staged_row_bytes
 from aotc.sched.expand.expansion import find_choice
+from aotc.sched.lowering.held_rows import count_registers, with_held_rows
 from aotc.sched.lowering.neighbours import (
     Lined,
     check_neighbours,
@@ -65,9 +66,10 @@ def share_by_threads(kernel: LoweredKernel, target: Target,
     ``Nest.team``, ``Contract.again``, ``wide`` of both and ``staged``.  The same where a work item
     is one thread's.  lined: buffers that begin at a multiple of 16 bytes outside the work item's
     memory, with their elements.  ScheduleError where a stage cannot be written as it says."""
+    kernel = with_held_rows(kernel, target, lined := lined or {})
     if kernel.block is None:
         return kernel
-    lines = lines_of(kernel, lined := lined or {})
+    lines = lines_of(kernel, lined)
 
     def shared(n: int, s: PlanStage) -> PlanStage:
         if isinstance(s, Nest):
@@ -113,11 +115,15 @@ def shared_stream(s: Stream, kernel: LoweredKernel, target: Target, lined: Lined
 
 def _held(stages: Sequence[PlanStage], target: Target, threads: int) -> int:
     """Blocks that a worker's registers are to have room for: as many as the rows allow whose sums
-    warps hold together; one where there is none, so that a compiler may take what it wants."""
+    warps hold together, and what is held of rows; one where there is neither, so that a compiler
+    may take what it wants."""
     rows = [target.row(s.row) for s in stages if not isinstance(s, Call)]
-    most = max((r.shared.registers for r in rows
-                if isinstance(r, ProductRow) and r.shared and not r.per_thread), default=0)
-    return max(1, target.tuning.worker_registers // (threads * most)) if most else 1
+    most = [r.shared.registers for r in rows
+            if isinstance(r, ProductRow) and r.shared and not r.per_thread]
+    most += [target.tuning.nest_registers + count_registers(s) for s in stages
+             if isinstance(s, HeldRows)]
+    room = target.tuning.worker_registers // threads
+    return max(1, room // max(most)) if any(most) else 1
 
 
 def _team(nest: Nest, kernel: LoweredKernel, target: Target) -> int:
@@ -141,7 +147,7 @@ def _used_again(kernel: LoweredKernel, number: int) -> bool:
     assert isinstance(c, Contract), c
     # where a tile has a table of its rows, all wait behind that, which no step before it reads
     return not (c.has_row_table or _one_tile(c, _ends(kernel))) or any(
-        isinstance(s, Contract) or (isinstance(s, Nest) and may_team(s))
+        isinstance(s, (Contract, HeldRows)) or (isinstance(s, Nest) and may_team(s))
         for s in kernel.stages[number + 1:])
 
 
@@ -186,6 +192,8 @@ def with_ends(kernel: LoweredKernel) -> LoweredKernel:
 def _staged_bytes(stage: PlanStage, target: Target, threads: int, lined: Lined) -> int:
     """Bytes behind its scratch in which the threads of a work item keep parts of one stage: the
     partial sums of a team, a product's next steps and where its rows start, for every tap."""
+    if isinstance(stage, HeldRows):
+        return 2 * 8 * (threads // target.lanes) if stage.size > target.lanes else 0
     if isinstance(stage, Nest):
         if stage.team == 1:
             return 0
@@ -271,7 +279,7 @@ def _verb(access: MemoryAccess) -> str:
 
 def _ends_with_barrier(stage: PlanStage) -> bool:
     """True if no thread is still busy with a stage when another goes on behind it."""
-    return isinstance(stage, Nest) and stage.team > 1
+    return isinstance(stage, (Nest, HeldRows)) and stage.team > 1
 
 
 def _accesses(kernel: LoweredKernel, places: Mapping[str, Place],
@@ -280,10 +288,11 @@ def _accesses(kernel: LoweredKernel, places: Mapping[str, Place],
     stage = kernel.stages[number]
     if isinstance(stage, Call):  # alone in its kernel, and its function has barriers of its own
         return []
-    assert isinstance(stage, (Nest, Contract, Stream)), stage  # threads have no others
+    assert isinstance(stage, (Nest, HeldRows, Contract, Stream)), stage  # threads have no others
     scratch = {s.name: s for s in kernel.scratch}
     last = stage.values if isinstance(stage, Stream) else stage
-    loops = last.ranges if isinstance(last, Nest) else (*last.outer, *last.m, last.n)
+    loops = last.ranges if isinstance(last, Nest) else (
+        *last.rows, last.lane) if isinstance(last, HeldRows) else (*last.outer, *last.m, last.n)
     found: dict[tuple[str, bool, Expr | None, tuple[Range, ...]], None] = dict.fromkeys(
         (p.buffer, True, p.offset, loops) for p in stage.puts)
     found |= dict.fromkeys((b, False, at, ()) for b, at in _reads(stage))
@@ -309,8 +318,12 @@ def _memory(scratch: Scratch | None,
     return (place.storage, number), place.offset, upper(place.elements), place.dtype
 
 
-def _reads(stage: Nest | Contract | Stream) -> Iterator[tuple[str, Expr | None]]:
+def _reads(stage: Nest | HeldRows | Contract | Stream) -> Iterator[tuple[str, Expr | None]]:
     """(buffer, element offset or None) of all that a stage reads."""
+    if isinstance(stage, HeldRows):
+        made = {p.buffer for n in stage.nests for p in n.puts}  # what is held, once it is made
+        yield from (x for n in stage.nests for x in _reads(n) if x[0] not in made)
+        return
     if isinstance(stage, Stream):
         for c in stage.products:
             yield from _reads(c)

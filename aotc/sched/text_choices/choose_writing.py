@@ -28,6 +28,7 @@ from aotc.sched.rows.stream_stages import is_stream
 from aotc.sched.shape_variants import Part, parts
 from aotc.sched.text_choices.block_writing import shared_nests, shared_product
 from aotc.sched.text_choices.own_writing import choose_transposed_rows, own_fold, own_product
+from aotc.sched.text_choices.row_writing import held_rows
 from aotc.sched.text_choices.stream_writing import stream_writing
 from aotc.target.base import Target
 
@@ -93,10 +94,10 @@ def _written(program: Program, schedule: Schedule, target: Target) -> Schedule:
 
 def group_writing(program: Program, group: Group, target: Target, found: Staged) -> Group:
     """A group of computes, staged, with the choices of its stages filled in."""
-    choices = dict(group.choices)
+    choices, lined = dict(group.choices), lined_buffers(program, found.kernel, target)
     if is_stream(group):
-        return stream_writing(group, target, found, lined_buffers(
-            program, found.kernel, target))
+        return stream_writing(group, target, found, lined)
+    held = held_rows(found, group, target, lined) if group.threads else {}
     for name in dict.fromkeys(found.owners):
         said = group.choice(name).text
         stages: list[Contract | Nest] = []
@@ -110,8 +111,7 @@ def group_writing(program: Program, group: Group, target: Target, found: Staged)
                 chosen |= {} if rows is None else {"transposed_rows": rows}
                 s = with_turned(s, "turned", rows) if rows else s
             stages.append(s)
-        chosen |= _stage_writing(stages, found.kernel, target, lined_buffers(
-            program, found.kernel, target))
+        chosen |= _stage_writing(stages, found.kernel, target, lined) | held.get(name, {})
         if chosen := {k: v for k, v in chosen.items() if k not in said.said}:
             choices[name] = group.choice(name).with_said(chosen)
     return replace(group, choices=choices)
@@ -128,29 +128,6 @@ def _stage_writing(stages: list[Contract | Nest], kernel: LoweredKernel, target:
             c, len(kernel.stages) == 1, expansion, target.tuning)
     return found | (shared_nests(nests, kernel, target, lined) if kernel.threads else own_fold(
         nests, expansion, target.tuning))
-
-
-def keep_said(program: Program, schedule: Schedule, target: Target) -> Schedule:
-    """A Schedule without variants and without the choices that ``choose_writing`` would make: what
-    is moved to other tiles, rows or extents keeps only what somebody said."""
-    program = apply_rewrites(program, schedule.rewrites)
-
-    def said(group: Group) -> Group:
-        if find_call(program, group) is not None:
-            return group
-        found = kept_stages(program, schedule, target, group)
-        usual = group_writing(program, choose_places(
-            program, schedule, target, group.bare), target, found)
-        scratch = "" if group.scratch == usual.scratch else group.scratch
-        less = replace(group, scratch=scratch, choices={
-            s: c.bare.with_said({k: v for k, v in c.text.said.items()
-                                 if v != usual.choice(s).said.get(k, v)})
-            for s, c in group.choices.items()})
-        full, whole = (group_writing(program, g, target, found) for g in (less, group))
-        same = all(c.said.items() <= whole.choice(s).said.items() for s, c in full.choices.items())
-        return less if same else group
-
-    return replace(schedule, groups=tuple(map(said, schedule.groups)))
 
 
 def chosen_kernel(program: Program, schedule: Schedule, target: Target,
@@ -173,4 +150,4 @@ def kernel_faults(program: Program, schedule: Schedule, target: Target, group: G
     return faults
 
 
-__all__ = ["choose_writing", "chosen_kernel", "group_writing", "kernel_faults", "keep_said"]
+__all__ = ["choose_writing", "chosen_kernel", "group_writing", "kernel_faults"]
