@@ -87,11 +87,29 @@ def match_weighed(program: Program, c: Compute) -> Weighed | None:
     return None
 
 
-def count_parts(found: Weighed) -> tuple[int, ...]:
-    """Numbers of parts that a sum can be made in, of which none is surely without a term."""
+def weighed_products(program: Program) -> frozenset[str]:
+    """Names of the products that are sums of what exps weigh, or that these exps are made of."""
+    known: dict[str, frozenset[str]] = program.known("weighed products")
+    if not known:
+        out = set()
+        for c in program.steps:
+            found = match_weighed(program, c) if isinstance(c, Compute) else None
+            if found is not None:
+                out |= {c.outs[0]}.union(n.buffer for n in loads(found.x))
+        known[""] = frozenset(out)
+    return known[""]
+
+
+def legal_parts(found: Weighed) -> tuple[int, ...]:
+    """Numbers of parts that a sum can be made in."""
+    return PARTS if found.shared is not None else PARTS[1:]
+
+
+def useful_parts(found: Weighed) -> tuple[int, ...]:
+    """Those of which the last is not surely without a term."""
     terms = upper(found.key.extent)
-    return tuple(n for n in PARTS if (n > 1 or found.shared is not None) and (
-        terms is None or (n - 1) * _each(Const(terms), n).value < terms))
+    return tuple(n for n in legal_parts(found) if terms is None or (
+        (n - 1) * _each(Const(terms), n).value < terms))
 
 
 def _each(terms: Expr, parts: int) -> Any:
@@ -218,12 +236,10 @@ def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> lis
         legal = ", ".join(candidates(program)) or "no compute of this program"
         return [f"{where}: no sum of what exps of differences to their greatest weigh; choose from "
                 f"{legal}"]
-    parts, legal_parts = parameters.get("parts"), count_parts(found)
-    if set(parameters) != {"parts"} or isinstance(parts, bool) or parts not in legal_parts:
-        told = ", ".join(map(str, legal_parts))
-        return [f"{where}: parameters are {{\"parts\": one of {told}}}" if told else
-                f"{where}: {found.key.extent} terms are too few for parts, which have a multiple "
-                f"of {GRAIN}; remove it"]
+    parts, legal_ones = parameters.get("parts"), legal_parts(found)
+    if set(parameters) != {"parts"} or isinstance(parts, bool) or parts not in legal_ones:
+        return [f"{where}: parameters are {{\"parts\": one of "
+                f"{', '.join(map(str, legal_ones))}}}"]
     return []
 
 
@@ -350,5 +366,6 @@ def find_base(greatest: Expr) -> Expr:
     return Where(Binary("eq", greatest, _NONE), Const(0.0, "f32"), greatest)
 
 
-__all__ = ["GRAIN", "RULE", "Weighed", "candidates", "count_parts", "faults_of", "find_base",
-           "find_divisor", "is_scaled", "match_weighed", "rewrite_weighed"]
+__all__ = ["GRAIN", "RULE", "Weighed", "candidates", "faults_of", "find_base", "find_divisor",
+           "is_scaled", "legal_parts", "match_weighed", "rewrite_weighed", "useful_parts",
+           "weighed_products"]

@@ -4,17 +4,20 @@ which together become one group that streams where that is predicted to take les
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from aotc.errors import ScheduleError
+from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Load, loads
-from aotc.ir.numbers.narrow import stored_half
+from aotc.ir.numbers.narrow import stored_half, strip_rounding, widen_half
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import REGISTER, STREAM, Group
 from aotc.sched.choose.connect import register_groups
 from aotc.sched.cost.stream_cost import stream_rows, stream_seconds
 from aotc.sched.judge.judge import Judge
+from aotc.sched.model.size import estimate_volume
 from aotc.sched.model.stages import contraction_factors
 from aotc.sched.model.tilegraph import order_groups, stored_outputs
 from aotc.sched.rows.stream_stages import find_stream, is_stream, stream_factors
 from aotc.target.base import Target
+from aotc.target.kernel_rows import ProductRow
 
 MOST = 24  # computes between two products, those that masks are made of among them
 
@@ -30,7 +33,7 @@ def join_streams(program: Program, target: Target, groups: Sequence[Group]) -> t
         if not isinstance(step, Compute):
             continue
         for source in _sources(program, step):
-            joined = _joined(program, source, step, found, owner)
+            joined = _joined(program, source, step, found, owner, target)
             if joined is None:
                 continue
             judge = judge or Judge(program, target, groups)
@@ -51,15 +54,15 @@ def stream_computes(program: Program, target: Target) -> frozenset[str]:
                      if is_stream(g) for c in g.computes)
 
 
-def possible_streams(program: Program,
-                     groups: Sequence[Group]) -> Iterator[tuple[Group, tuple[Group, ...]]]:
+def possible_streams(program: Program, target: Target, groups: Sequence[Group]
+                     ) -> Iterator[tuple[Group, tuple[Group, ...]]]:
     """(a group that could stream, those that it is made of), for each product of a Program that
     could end one, whatever it takes."""
     found = {g.name: g for g in groups}
     owner = {c: g.name for g in groups for c in g.computes}
     for step in program.steps:
-        joined = (_joined(program, s, step, found, owner) for s in _sources(program, step)
-                  ) if isinstance(step, Compute) else ()
+        joined = (_joined(program, s, step, found, owner, target) for s in _sources(
+            program, step)) if isinstance(step, Compute) else ()
         first = next((g for g in joined if g is not None), None)
         if first is not None:
             yield first, tuple(found[n] for n in _parts(first, owner))
@@ -87,7 +90,7 @@ def _sources(program: Program, last: Compute) -> Iterator[Compute]:
 
 
 def _joined(program: Program, source: Compute, last: Compute, groups: Mapping[str, Group],
-            owner: Mapping[str, str]) -> Group | None:
+            owner: Mapping[str, str], target: Target) -> Group | None:
     """The group of all that lies between two products, with both; None if it does not stream."""
     inside = _between(program, source, last)
     greatest = [c for c in inside if c.fold == "max"]
@@ -98,7 +101,9 @@ def _joined(program: Program, source: Compute, last: Compute, groups: Mapping[st
                and c.raxes == last.raxes]  # totals that are stored
     names = dict.fromkeys(owner[c.out] for c in inside)
     members = dict.fromkeys(c for n in names for c in groups[n].computes)
-    members |= dict.fromkeys(_conversions(program, (source, last), members, owner, groups))
+    rounding = _has_one_tile(program, target, last)
+    members |= dict.fromkeys(_conversions(program, (source, last), members, owner, groups,
+                                          rounding))
     computes = tuple(sorted(members, key=program.position.__getitem__))
     made = {o for c in computes for o in program.producer[c].outs}
     score = [b for b in greatest[0].inputs if b in {c.out for c in inside}]
@@ -131,16 +136,29 @@ def _between(program: Program, source: Compute, last: Compute) -> list[Compute]:
     return kept[::-1]
 
 
+def _has_one_tile(program: Program, target: Target, last: Compute) -> bool:
+    """True if all rows of a stream usually are in one tile, so that each key is read once."""
+    f, rows = stream_factors(program, last), target.rows("stream")
+    most = max((u.tile.mr for u in rows if isinstance(u, ProductRow)), default=0)
+    return f is not None and estimate_volume(a.extent for a in f.m) <= most
+
+
 def _conversions(program: Program, products: Collection[Compute], members: Collection[str],
-                 owner: Mapping[str, str], groups: Mapping[str, Group]) -> Iterator[str]:
-    """Maps that do nothing but convert what the products read, and that nobody else reads."""
+                 owner: Mapping[str, str], groups: Mapping[str, Group],
+                 rounding: bool) -> Iterator[str]:
+    """Maps that do nothing but convert what the products read, perhaps ``rounding`` it, and that
+    nobody else reads."""
     for c in products:
         for b in c.inputs:
             step = program.producer.get(b)
             alone = isinstance(step, Compute) and groups[owner[b]].computes == (b,) and (
                 {r.outs[0] for r in program.consumers[b]} <= {*members})
-            if alone and isinstance(step, Compute) and step.fold == "none" and (
-                    isinstance(step.body, Load) or isinstance(stored_half(step.body), Load)):
+            if not alone or not isinstance(step, Compute) or step.fold != "none":
+                continue
+            body = step.body
+            rounded = strip_rounding(widen_half(body) if body.dtype in HALVES else body)
+            if isinstance(body, Load) or isinstance(stored_half(body), Load) or (
+                    rounding and isinstance(rounded, Load)):
                 yield b
 
 

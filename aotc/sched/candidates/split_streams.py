@@ -6,16 +6,26 @@ are as many more, with one kernel more, which joins them.  Heads that share keys
 tile.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf
 
-from aotc.ir.expr import loads
+from aotc.ir.expr import Const, Expr, loads, walk
 from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import Group
-from aotc.passes.sums.split_keys import RULE, Weighed, count_parts, find_divisor, match_weighed
+from aotc.passes.sums.split_keys import RULE, Weighed, find_divisor, match_weighed, useful_parts
 from aotc.sched.candidates.join_streams import possible_streams
 from aotc.sched.choose.connect import register_groups
-from aotc.sched.cost.stream_cost import KeyParts, join_seconds, stream_rows, stream_seconds
+from aotc.sched.cost.stream_cost import (
+    KeyParts,
+    join_seconds,
+    key_bytes,
+    state_bytes,
+    stream_rows,
+    stream_seconds,
+)
 from aotc.sched.judge.judge import Judge
+from aotc.sched.model.typical_calls import spread_calls
 from aotc.sched.rows.stream_stages import Streamed, find_stream
 from aotc.target.base import Target
 
@@ -26,7 +36,7 @@ def choose_split_keys(program: Program, target: Target) -> tuple[Rewrite, ...]:
         return ()
     groups = register_groups(program)
     judge, out = Judge(program, target, groups), []
-    for joined, parts in possible_streams(program, groups):
+    for joined, parts in possible_streams(program, target, groups):
         last, found = program.producer[joined.anchor], find_stream(program, joined)
         match = match_weighed(program, last) if isinstance(last, Compute) else None
         if match is None or found is None or not _share(match, found):
@@ -45,24 +55,41 @@ def _share(match: Weighed, found: Streamed) -> bool:
 
 def _best(judge: Judge, found: Streamed, match: Weighed, parts: Sequence[Group]) -> int:
     """The fewest parts that take about the least time; 0 if a whole stream, or kernels apart, do
-    not take clearly more."""
+    not take clearly more.  What parts leave is no more than they read."""
     shared = 1 if match.shared is None else match.shared[1]
-    asked = {n: _seconds(judge, found, KeyParts(n, shared)) for n in count_parts(match)}
+    asked = {n: _seconds(judge, found, KeyParts(n, shared)) for n in useful_parts(match)}
     tuning = judge.target.tuning
-    least = min(asked.values(), default=0.0)
+    least = min(asked.values(), default=inf)
     whole = _seconds(judge, found, KeyParts())
-    if not asked or least >= whole * tuning.parts_gain:
+    if least == inf or least >= whole * tuning.parts_gain:
         return 0
-    if whole > (apart := sum(judge.verdict(g).seconds for g in parts)) and least >= apart:
+    usual = _seconds_of(judge, found, KeyParts(), {})
+    if usual > (apart := sum(judge.verdict(g).seconds for g in parts)) and min(
+            _seconds_of(judge, found, KeyParts(n, shared), {}) for n in asked) >= apart:
         return 0
     return next(n for n, seconds in asked.items() if seconds <= least * (1 + tuning.slack))
 
 
 def _seconds(judge: Judge, found: Streamed, split: KeyParts) -> float:
-    """Of a stream with a split, all of its kernels."""
+    """Of a stream with a split, all of its kernels, in calls spread over the ranges of extents."""
+    program, rows = judge.program, stream_rows(judge.program, judge.target, found, split)
+    extents = [a.extent for a in (*found.values.axes, found.key)]
+    syms = tuple(s for s in program.syms if any(s in set(walk(e)) for e in extents))
+    calls: list[dict[Expr, Expr]] = [{s: Const(c.extents[s.name]) for s in syms}
+                                     for c in spread_calls(replace(program, syms=syms))]
+    largest: dict[Expr, Expr] = {s: Const(s.reach) for s in syms}
+    if rows is None or split.parts > 1 and state_bytes(found, split, largest) > key_bytes(
+            found, rows, split, largest):
+        return inf
+    return sum(_seconds_of(judge, found, split, call) for call in calls)
+
+
+def _seconds_of(judge: Judge, found: Streamed, split: KeyParts,
+                call: Mapping[Expr, Expr]) -> float:
+    """The same of one call."""
     machine, rows = judge.target.machine, stream_rows(judge.program, judge.target, found, split)
-    return float("inf") if rows is None else stream_seconds(
-        machine, found, rows, split) + join_seconds(machine, found, split)
+    return inf if rows is None else stream_seconds(
+        machine, found, rows, split, call) + join_seconds(machine, found, split, call)
 
 
 __all__ = ["choose_split_keys"]

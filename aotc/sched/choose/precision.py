@@ -14,12 +14,14 @@ from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS
 from aotc.ir.tile_statements import dot_step
 from aotc.passes.precision import group_weights, half_columns, integer_rows, narrow_operands
 from aotc.passes.precision.rounding_table import ROUNDINGS, rewrite_precision
+from aotc.passes.sums.split_keys import weighed_products
 from aotc.passes.winograd import stages_of_forms
 from aotc.sched.cost.row_cost import saves_packing
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.precision.levels import Level, Levels, computes_by_level
 from aotc.sched.rows.useful_targets import reads_groups, reads_halves
 from aotc.target.base import Target
+from aotc.target.kernel_rows import ProductRow
 
 
 def choose_precision(program: Program, target: Target, precision: str,
@@ -76,9 +78,9 @@ def _narrow_pays(program: Program, target: Target, precision: str, c: Compute) -
     """True for a product with work enough for each element of its rows, and for each of columns
     that every work item packs, as rows in pairs want them: what its rows of fewer bits save there
     is more than that takes.  Of f16 where rows multiply it, and numbers are not of it anyway.  A
-    single row reads each column once: computed ones are not rounded for it, and beside weights of
-    f16 or in groups it stays as it is; several rows by those are rounded for rows of the target
-    that multiply them."""
+    single row reads each column once: computed ones are not rounded for it, unless it may stream,
+    and beside weights of f16 or in groups it stays as it is; several rows by those are rounded for
+    rows of the target that multiply them."""
     m, tuning = narrow_operands.match_product(program, c), target.tuning
     if m is None or _reads_halves_anyway(program, target, m) or precision == HALF and (
             not reads_halves(target, HALF) or narrow_operands.exceeds(program, m, HALF)
@@ -96,7 +98,10 @@ def _narrow_pays(program: Program, target: Target, precision: str, c: Compute) -
         return False
     if not m.computed:
         return precision != HALF or rows > 1
-    return rows > 1 if reads_halves(target, BF16) else saves_packing(rows, tuning)
+    if not reads_halves(target, BF16):
+        return saves_packing(rows, tuning)
+    streams = any(isinstance(u, ProductRow) and u.a == precision for u in target.rows("stream"))
+    return rows > 1 or streams and c.out in weighed_products(program)
 
 
 def _reads_halves_anyway(program: Program, target: Target,

@@ -2,11 +2,12 @@
 one tile and goes along all columns of the stream, which come from the memory behind a block's; or
 along a part of them, whose sums a kernel more joins (the rewrite ``split_keys``)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from aotc.ir.dtypes import DTYPES, HALVES
-from aotc.ir.expr import Binary, Cast, Expr, Load, Unary, Where, loads, walk
+from aotc.ir.expr import Binary, Cast, Expr, Load, Unary, Where, loads, substitute, walk
 from aotc.ir.numbers.narrow import stored_half
 from aotc.ir.program import Program
 from aotc.ir.simplify import upper
@@ -23,6 +24,9 @@ from aotc.target.kernel_rows import ProductRow
 Rows = tuple[ProductRow, ProductRow]  # of the scores, and of the values
 
 _STATE = DTYPES["f32"].size  # of what parts leave
+Call = Mapping[Expr, Expr]  # extents of symbols; of others that is usual
+_USUAL: Call = {}
+
 OPERATIONS = ("exp", "mul", "max", "sub", "add", "add")  # of a score, beside what makes it
 
 
@@ -35,14 +39,14 @@ class KeyParts:
     shared: int = 1
 
 
-def stream_seconds(machine: Machine, found: Streamed, rows: Rows,
-                   split: KeyParts = KeyParts()) -> float:
-    """Seconds of a call of usual extents on the two rows."""
+def stream_seconds(machine: Machine, found: Streamed, rows: Rows, split: KeyParts = KeyParts(),
+                   call: Call = _USUAL) -> float:
+    """Seconds of a call on the two rows."""
     scores, values = rows
     depth = rows_up(estimate(found.scores.raxes[0].extent), scores.steps)
-    each = -(-estimate(found.key.extent) // split.parts)
+    each = -(-_size(found.key.extent, call) // split.parts)
     keys = rows_up(each, scores.tile.nr if split.parts == 1 else GRAIN)
-    batch, count = _rows(found)
+    batch, count = _rows(found, call)
     batch, count = batch // split.shared * split.parts, count * split.shared
     items = batch * -(-count // scores.tile.mr)
     waves = -(-items // machine.workers)
@@ -60,16 +64,29 @@ def stream_seconds(machine: Machine, found: Streamed, rows: Rows,
                ) + machine.launch
 
 
-def join_seconds(machine: Machine, found: Streamed, split: KeyParts) -> float:
-    """Seconds of the kernel that joins the parts of a call of usual extents: each thread goes
-    through all of them for the greatest, for the total and for a sum."""
+def join_seconds(machine: Machine, found: Streamed, split: KeyParts, call: Call = _USUAL) -> float:
+    """Seconds of the kernel that joins the parts of a call: each thread goes through all of them
+    for the greatest, for the total and for a sum."""
     if split.parts == 1:
         return 0.0
-    batch, count = _rows(found)
-    columns = estimate_volume(a.extent for a in found.valued.n)
-    moved = split.parts * batch * count * (columns + 2) * _STATE
+    moved = state_bytes(found, split, call)
     return max(moved / machine.memory.bandwidth,
                3 * split.parts * machine.tuning.fold_step) + machine.launch
+
+
+def state_bytes(found: Streamed, split: KeyParts, call: Call) -> int:
+    """Bytes that the parts of a call leave."""
+    batch, count = _rows(found, call)
+    columns = estimate_volume(a.extent for a in found.valued.n)
+    return split.parts * batch * count * (columns + 2) * _STATE
+
+
+def key_bytes(found: Streamed, rows: Rows, split: KeyParts, call: Call) -> int:
+    """Bytes of the keys and values of a call."""
+    batch, _ = _rows(found, call)
+    return batch // split.shared * _size(found.key.extent, call) * DTYPES[rows[0].stored].size * (
+        estimate(found.scores.raxes[0].extent) + estimate_volume(
+            a.extent for a in found.valued.n))
 
 
 def element_seconds(machine: Machine, found: Streamed, rows: Rows, bodies: Sequence[Expr],
@@ -87,11 +104,16 @@ def element_seconds(machine: Machine, found: Streamed, rows: Rows, bodies: Seque
         machine.flops * _reach(machine, rows, waves)) + more / machine.memory.bandwidth
 
 
-def _rows(found: Streamed) -> tuple[int, int]:
-    """(How many streams there are, rows of each) in a call of usual extents."""
+def _rows(found: Streamed, call: Call = _USUAL) -> tuple[int, int]:
+    """(How many streams there are, rows of each) in a call."""
     inside = (*found.valued.m, *found.valued.n)
-    return (estimate_volume(a.extent for a in found.values.axes if a not in inside),
-            estimate_volume(a.extent for a in found.valued.m))
+    return (prod(_size(a.extent, call) for a in found.values.axes if a not in inside),
+            prod(_size(a.extent, call) for a in found.valued.m))
+
+
+def _size(extent: Expr, call: Call) -> int:
+    """An extent in a call."""
+    return estimate(substitute(extent, call) if call else extent)
 
 
 def _reach(machine: Machine, rows: Rows, waves: int) -> float:
@@ -142,5 +164,5 @@ def _is_of(program: Program, e: Expr, dtype: str) -> bool:
         program.buffers[e.buffer].declared == dtype)
 
 
-__all__ = ["KeyParts", "element_seconds", "join_seconds", "rows_up", "stream_rows",
-           "stream_seconds"]
+__all__ = ["KeyParts", "element_seconds", "join_seconds", "key_bytes", "rows_up", "state_bytes",
+           "stream_rows", "stream_seconds"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import Schedule
 from aotc.passes.precision import integer_rows
-from aotc.passes.sums import join_columns, split_k
+from aotc.passes.sums import join_columns, split_k, split_keys
 from aotc.passes.winograd import stages_of
 from aotc.sched.precision.levels import LEVELS, Level, Levels
 
@@ -111,6 +111,9 @@ def _made_of(schedule: Schedule, made: Program) -> dict[str, set[str]]:
         elif rule in (integer_rows.RULE, split_k.RULE):
             parts = set(made.producer[c].inputs)
             found[c] = {c}.union(found.get(c, ()), parts, *(found.get(b, ()) for b in parts))
+        elif rule == split_keys.RULE:  # and what is made in parts
+            parts = set(made.producer[c].inputs)
+            found[c] = {c}.union(parts, *(made.producer[b].inputs for b in parts))
     return found
 
 

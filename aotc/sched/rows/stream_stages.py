@@ -13,7 +13,7 @@ Of a part of the keys (the rewrite ``split_keys``) y is the sums alone, j begins
 end before the others do, and what is carried is stored beside y.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -102,12 +102,27 @@ def _matched(group: Group, stages: tuple[Stage, ...]) -> Streamed | None:
         return None
     for end in dict.fromkeys((_key_end(values.body, values.raxes[0]), None)):
         body = values.body if end is None else _without(values.body, end[0], 0.0)
-        for valued in factor_pairs(values.axes, values.raxes, values.fold, body):
+        for valued in _factor_pairs(values, body):
             found = _along(values, valued, made, end)
             states = None if found is None else _states(stages, found[0].values, found[1], group)
             if found is not None and states is not None:
                 return replace(found[0], names=tuple(s.name for s in stages), states=states)
     return None
+
+
+def _factor_pairs(stage: Stage, body: Expr) -> Iterator[Factors]:
+    """``factor_pairs``, whatever rounds the elements of both factors."""
+    if not isinstance(body, Binary) or body.op != "mul":
+        return
+    bare = {_bare(e): e for e in (body.a, body.b)}
+    for f in factor_pairs(stage.axes, stage.raxes, stage.fold, _bare(body.a) * _bare(body.b)):
+        yield replace(f, a=bare.get(f.a, f.a), b=bare.get(f.b, f.b))
+
+
+def _bare(e: Expr) -> Expr:
+    """The Load that a factor rounds; others as they are."""
+    inner = strip_rounding(e)
+    return inner if isinstance(inner, Load) and inner.dtype == "f32" else e
 
 
 def _key_end(body: Expr, key: Axis) -> tuple[Expr, Expr] | None:
@@ -255,7 +270,7 @@ def _scores(stage: Stage, at: Load, values: Stage,
     value = here(substitute(stage.outputs[0].value, {stage.acc[0]: SCORE}))
     moved = replace(stage, axes=tuple(a for a in (*values.axes, key) if a in used), raxes=(terms,),
                     body=here(stage.body), acc=(SCORE,), outputs=())
-    for f in factor_pairs(moved.axes, moved.raxes, "sum", moved.body):
+    for f in _factor_pairs(moved, moved.body):
         outer = set(_long((*f.batch, *f.n))) - {key}  # what counts parts is in the keys alone
         if key in f.n and _long(f.m) == _long(valued.m) and outer <= set(valued.batch):
             batch = tuple(a for a in moved.axes if a != key and a not in f.m)
