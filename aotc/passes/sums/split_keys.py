@@ -53,9 +53,9 @@ from aotc.passes.inline import inline_all
 
 RULE = "split_keys"
 GRAIN = 128  # terms of which a part has a multiple: those that kernels take at a time
-PARTS = tuple(1 << n for n in range(8))
+MOST = 128  # parts
 _NONE = Const(-inf, "f32")
-_MOST = 24  # computes between a product of weights and what they are made of
+_BETWEEN = 24  # computes between a product of weights and what they are made of
 
 
 @dataclass(frozen=True)
@@ -100,16 +100,14 @@ def weighed_products(program: Program) -> frozenset[str]:
     return known[""]
 
 
-def legal_parts(found: Weighed) -> tuple[int, ...]:
-    """Numbers of parts that a sum can be made in."""
-    return PARTS if found.shared is not None else PARTS[1:]
-
-
 def useful_parts(found: Weighed) -> tuple[int, ...]:
-    """Those of which the last is not surely without a term."""
-    terms = upper(found.key.extent)
-    return tuple(n for n in legal_parts(found) if terms is None or (
-        (n - 1) * _each(Const(terms), n).value < terms))
+    """Numbers of parts to choose from, the fewest first: those of 2^n times ``GRAIN`` terms each,
+    where it is known how many there are, or else doubled; one where rows share values."""
+    terms, least = upper(found.key.extent), 1 if found.shared is not None else 2
+    sizes = (1 << n for n in range(MOST.bit_length()))
+    parts = sizes if terms is None or not isinstance(found.key.extent, Const) else (
+        -(-terms // (GRAIN * n)) for n in sizes)
+    return tuple(sorted({n for n in parts if least <= n <= MOST}.union({1} if least == 1 else ())))
 
 
 def _each(terms: Expr, parts: int) -> Any:
@@ -123,7 +121,7 @@ def _each(terms: Expr, parts: int) -> Any:
 def _maps_between(program: Program, c: Compute) -> dict[str, Compute]:
     """The maps on the ways to a compute from products."""
     todo, seen, found = list(c.inputs), dict[str, Compute](), dict[str, bool]()
-    while todo and len(seen) <= _MOST:
+    while todo and len(seen) <= _BETWEEN:
         step = program.producer.get(todo.pop())
         if not isinstance(step, Compute) or step.out in seen:
             continue
@@ -236,10 +234,9 @@ def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> lis
         legal = ", ".join(candidates(program)) or "no compute of this program"
         return [f"{where}: no sum of what exps of differences to their greatest weigh; choose from "
                 f"{legal}"]
-    parts, legal_ones = parameters.get("parts"), legal_parts(found)
-    if set(parameters) != {"parts"} or isinstance(parts, bool) or parts not in legal_ones:
-        return [f"{where}: parameters are {{\"parts\": one of "
-                f"{', '.join(map(str, legal_ones))}}}"]
+    parts, least = parameters.get("parts"), 1 if found.shared is not None else 2
+    if set(parameters) != {"parts"} or type(parts) is not int or not least <= parts <= MOST:
+        return [f"{where}: parameters are {{\"parts\": an integer in {least}..{MOST}}}"]
     return []
 
 
@@ -367,5 +364,5 @@ def find_base(greatest: Expr) -> Expr:
 
 
 __all__ = ["GRAIN", "RULE", "Weighed", "candidates", "faults_of", "find_base", "find_divisor",
-           "is_scaled", "legal_parts", "match_weighed", "rewrite_weighed", "useful_parts",
+           "is_scaled", "match_weighed", "rewrite_weighed", "useful_parts",
            "weighed_products"]
