@@ -3,8 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from aotc.errors import AotcError, ScheduleError
+from aotc.errors import AotcError, ScheduleError, UnsupportedError
 from aotc.frontend.graph import DimRange
+from aotc.ir.bundle import WEIGHTS
 from aotc.ir.dtypes import BF16, HALVES, TF32, Array
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
@@ -159,5 +160,23 @@ def _unwritten(program: Program, target: Target, o: Options, dims: Sequence[DimR
     return with_variants(program, target, given, one), None
 
 
-__all__ = ["decide_as_asked", "decide_for_target", "given_schedule", "keeps_columns",
-           "with_float_weights"]
+def weights_place(given: str | None, target: Target) -> str:
+    """Where a bundle for a target has its weights, if ``given`` was asked for (None: nothing)."""
+    return given or WEIGHTS[bool(target.module or target.board)]
+
+
+def check_system(options: Options, target: Target) -> None:
+    """UnsupportedError for a file of weights or several workers where there is neither."""
+    if not target.module:
+        return
+    if options.weights == "file":
+        raise UnsupportedError(f"weights 'file': {target.name} has no files that could be mapped; "
+                               "leave it out, or give 'embed': they are linked into the module")
+    limit = parse_limit(options.arena)
+    if limit is not None and limit.workers > 1:
+        raise UnsupportedError(f"arena for {limit.workers} workers: {target.name} runs one thread "
+                               f"unless its compiler is told otherwise; leave out :{limit.workers}")
+
+
+__all__ = ["check_system", "decide_as_asked", "decide_for_target", "given_schedule",
+           "keeps_columns", "weights_place", "with_float_weights"]

@@ -383,6 +383,7 @@ _WRITTEN: dict[str, dict[str, Any]] = {
     "variants": {"action": _Ranges, "type": ranges_of, "metavar": "NAME=LO..HI,LO..HI"},
     "arena": {"type": arena_of, "metavar": "LIMIT"},
     "flash": {"metavar": "BYTES"}, "ram": {"metavar": "BYTES"},
+    "bundle_version": {"metavar": "2.1.0"},
     "profile": {"action": "store_true"}, "unaligned": {"action": "store_true"},
     "schedule": {"metavar": "S.json"}, "schedule_out": {"metavar": "S.json"},
     "dump": {"metavar": "DIR"},
@@ -454,8 +455,9 @@ def _tune_arguments(sub: argparse.ArgumentParser) -> None:
 
 def _compile_arguments(sub: argparse.ArgumentParser) -> None:
     _model_arguments(sub)
-    _option_arguments(sub, ("out", "name", "weights", "profile", "flash", "ram", *decisions(),
-                            "inputs", "schedule", "schedule_out", "dump", "stop_after"))
+    _option_arguments(sub, ("out", "name", "weights", "bundle_version", "profile", "flash", "ram",
+                            *decisions(), "inputs", "schedule", "schedule_out", "dump",
+                            "stop_after"))
 
 
 __all__ = ["entry", "main"]

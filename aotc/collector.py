@@ -3,8 +3,10 @@ given back."""
 
 import ctypes
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 SELDOM = (100_000, 50, 100)  # of the collector's thresholds
 HEAVY = 16 << 20  # bytes of weights from which making sure that dropped ones are gone is worth it
@@ -23,12 +25,17 @@ def collect_seldom() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
+def _of_the_library(name: str) -> Any:
+    """A function of the C library by its name; None where it has none such, as on Windows."""
+    return None if sys.platform == "win32" else getattr(ctypes.CDLL(None), name, None)
+
+
 def keep_apart(weights: int) -> None:
     """Have the C library give large arrays of a model with so many bytes of weights, if they are
     many, pages of their own, which are free as soon as they are dropped: it would otherwise put
     them among others after the first ones were, where they leave holes.  It does so from then on,
     whatever else the process allocates."""
-    allocation = getattr(ctypes.CDLL(None), "mallopt", None)
+    allocation = _of_the_library("mallopt")
     if weights >= HEAVY and allocation is not None:
         allocation(_MMAP_THRESHOLD, _ALONE)
 
@@ -40,6 +47,6 @@ def free_dropped(weights: int) -> None:
     if weights < HEAVY:
         return
     gc.collect()
-    give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    give_back = _of_the_library("malloc_trim")
     if give_back is not None:
         give_back(0)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aotc.errors import AotcError
-from aotc.ir.bundle import WEIGHTS
+from aotc.ir.bundle import BUNDLE_VERSION, WEIGHTS, is_version
 from aotc.ir.schedule import (
     CONNECT,
     GRAPHTURBO,
@@ -56,8 +56,10 @@ class Options:
     stop_after: name of the last stage to run.
     progress: called as ``progress(number, of, stage)``.
     weights: "file" (mapped at run time) or "embed" (linked into the library).  None: "file", or
-        "embed" where there is no operating system.
+        "embed" where there is no operating system, or no files (wasm32).
     profile: the bundle counts what every kernel costs (``Model.profile()``, NAME_profile).
+    bundle_version: of the bundle's own interface, "2.1.0": CMake's and pkg-config's, and that of
+        the shared library, whose name for programs (SONAME) has its first number.
     flash, ram: bytes as 256K that the bundle's code, tables and weights, and a call's arena, stack,
         inputs and outputs may take, as ``aotc size`` counts them; more is an error, and nothing is
         written.
@@ -120,9 +122,11 @@ class Options:
         None, "measure errors on these inputs (--precision auto)")
     weights: str | None = _option(
         None, "in NAME_weights.bin, or linked into the library (default: file; embed without an "
-        "operating system)", (None, *WEIGHTS))
+        "operating system, and in modules)", (None, *WEIGHTS))
     profile: bool = _option(
         False, "count what every kernel costs (for aotc bench DIR --profile)")
+    bundle_version: str = _option(
+        BUNDLE_VERSION, f"of the bundle's interface and its library (default: {BUNDLE_VERSION})")
     flash: Any = _option(
         None, "the most that code, tables and weights may take: 256K; else nothing is written")
     ram: Any = _option(
@@ -206,6 +210,9 @@ def check_choices(options: Options) -> None:
     """AotcError with the choices for an option that has others."""
     if options.error is not None and not 0 < options.error < 1:
         raise AotcError(f"error {options.error!r}: a share of an output's range, between 0 and 1")
+    if not is_version(options.bundle_version):
+        raise AotcError(f"bundle_version {options.bundle_version!r}: one to three numbers, as in "
+                        "2.1.0")
     if options.inputs is not None and not measures(options.precision, options.error):
         raise AotcError(f"inputs {options.inputs}: errors are measured for precision {AUTO!r} "
                         f"only, and for {', '.join(WEIGHT_BITS)} with an error")

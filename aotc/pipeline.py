@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from aotc.as_asked import (
+    check_system,
     decide_as_asked,
     decide_for_target,
     find_precisions,
     given_schedule,
     keeps_columns,
     rounds_integers,
+    weights_place,
     with_float_weights,
     with_halves,
 )
@@ -31,7 +33,7 @@ from aotc.errors import AotcError, LimitError, ScheduleError, UnsupportedError
 from aotc.frontend import load_model, model_digest, read_graph, to_program
 from aotc.frontend.aliases import ROOM, with_aliases
 from aotc.frontend.graph import DimRange, Graph, Settings
-from aotc.ir.bundle import WEIGHTS, Bundle
+from aotc.ir.bundle import Bundle
 from aotc.ir.dtypes import Array
 from aotc.ir.plan import Plan
 from aotc.ir.plans import Alternative, Condition, Plans, with_defaults
@@ -291,9 +293,10 @@ def _record(work: Work) -> Work:
 
 
 def _bundle(work: Work) -> Work:
-    usual = WEIGHTS[bool(work.target.board)]
-    bundle = render_plans(work.plans, **work.recorded, weights=work.options.weights or usual,
-                          profile=work.options.profile)
+    options = work.options
+    bundle = render_plans(work.plans, **work.recorded, profile=options.profile,
+                          weights=weights_place(options.weights, work.target),
+                          version=options.bundle_version)
     return replace(work, bundle=bundle, recorded=_LATER)
 
 
@@ -353,6 +356,7 @@ def run_pipeline(options: Options, judge: Callable[[Work], object] | None = None
     parse_limit(options.arena)  # says what is wrong with it before any work is done
     options = replace(options, schedule=given_schedule(options))  # read once
     target = options_target(options)
+    check_system(options, target)
     if options.precision not in (None, *(offers := find_precisions(target))):
         raise UnsupportedError(f"precision {options.precision}: target {target.name} has no "
                                f"products of such operands; choose from {', '.join(offers)}")

@@ -43,6 +43,11 @@ AOTC_INLINE aotc_vm aotc_to_i32(aotc_vf x)
     return (aotc_vm)_mm256_cvttps_epi32((__m256)x);
 #elif defined(__SSE2__) && AOTC_LANES == 4
     return (aotc_vm)_mm_cvttps_epi32((__m128)x);
+#elif defined(__wasm_simd128__) && AOTC_LANES == 4
+    /* what does not fit would be the nearest number, NaN 0 */
+    const aotc_vm fits = aotc_vabs(x) < 2147483648.0f;
+    const aotc_vm least = {INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN};
+    return (fits & (aotc_vm)wasm_i32x4_trunc_sat_f32x4((v128_t)x)) | (~fits & least);
 #elif AOTC_LANES > 1
     float t[AOTC_LANES];
     int32_t r[AOTC_LANES];
@@ -100,6 +105,27 @@ AOTC_INLINE void aotc_store_i32(int32_t *p, aotc_vm v) { memcpy(p, &v, sizeof v)
         _mm_loadl_epi64((const __m128i *)(const void *)(p)))
 #define AOTC_WIDEN_WORDS(name, p) (aotc_vm)_mm256_cvt##name##_epi32( \
         _mm_loadu_si128((const __m128i *)(const void *)(p)))
+#elif defined(__wasm_simd128__) && AOTC_LANES == 4
+#define AOTC_WIDEN(name, p) aotc_widened_##name(p)
+#define AOTC_WIDEN_WORDS(name, p) aotc_widened_##name(p)
+AOTC_INLINE aotc_vm aotc_widened_epu8(const uint8_t *p)
+{
+    return (aotc_vm)wasm_u32x4_extend_low_u16x8(wasm_u16x8_extend_low_u8x16(
+        wasm_v128_load32_zero(p)));
+}
+AOTC_INLINE aotc_vm aotc_widened_epi8(const int8_t *p)
+{
+    return (aotc_vm)wasm_i32x4_extend_low_i16x8(wasm_i16x8_extend_low_i8x16(
+        wasm_v128_load32_zero(p)));
+}
+AOTC_INLINE aotc_vm aotc_widened_epu16(const uint16_t *p)
+{
+    return (aotc_vm)wasm_u32x4_load16x4(p);
+}
+AOTC_INLINE aotc_vm aotc_widened_epi16(const int16_t *p)
+{
+    return (aotc_vm)wasm_i32x4_load16x4(p);
+}
 #endif
 
 /* load_T: integers of T side by side; load_T_n: the first n (0 < n <= AOTC_LANES), the other lanes
@@ -136,6 +162,10 @@ AOTC_INLINE void aotc_store_8(void *p, aotc_vm v)
 {
 #if defined(__AVX512F__) && AOTC_LANES == 16
     _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8((__m512i)v));
+#elif defined(__wasm_simd128__) && AOTC_LANES == 4
+    const v128_t bytes = wasm_i8x16_shuffle((v128_t)v, (v128_t)v, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4,
+                                            8, 12, 0, 4, 8, 12);
+    wasm_v128_store32_lane(p, bytes, 0);
 #else
     int32_t t[AOTC_LANES];
     uint8_t *const q = p;
@@ -212,7 +242,8 @@ AOTC_INLINE aotc_vm aotc_four(const void *p)
 }
 #define AOTC_HIGH_BITS aotc_isplat((int32_t)0x80808080u) /* of the bytes: 128, or its sign */
 
-#if defined(__SSE2__) && (AOTC_LANES == 4 || defined(__AVX2__) && AOTC_LANES == 8 \
+#if defined(__wasm_simd128__) && AOTC_LANES == 4 || \
+    defined(__SSE2__) && (AOTC_LANES == 4 || defined(__AVX2__) && AOTC_LANES == 8 \
                           || defined(__AVX512BW__) && AOTC_LANES == 16)
 #define AOTC_BYTE_HALVES
 typedef int16_t aotc_vs __attribute__((vector_size(AOTC_VEC_BYTES)));
@@ -229,7 +260,9 @@ AOTC_INLINE aotc_byte_halves aotc_columns_halves(const int8_t *p)
 }
 AOTC_INLINE aotc_vm aotc_pairs(aotc_vs a, aotc_vs b)
 {
-#if AOTC_LANES == 16
+#if defined(__wasm_simd128__)
+    return (aotc_vm)wasm_i32x4_dot_i16x8((v128_t)a, (v128_t)b);
+#elif AOTC_LANES == 16
     return (aotc_vm)_mm512_madd_epi16((__m512i)a, (__m512i)b);
 #elif AOTC_LANES == 8
     return (aotc_vm)_mm256_madd_epi16((__m256i)a, (__m256i)b);

@@ -1,7 +1,7 @@
 /* aotc_vec.h: one float vector type, AOTC_LANES wide, and the arithmetic kernels are written in.
  *
- * AOTC_LANES is 16 (AVX-512), 8 (AVX2), 4 (NEON, SSE2) or 1 (plain C: a vector is one float, math
- * is libm's, or that of aotc_math.h).
+ * AOTC_LANES is 16 (AVX-512), 8 (AVX2), 4 (NEON, SSE2, SIMD128) or 1 (plain C: a vector is one
+ * float, math is libm's, or that of aotc_math.h).
  * Vectors stay inside a translation unit: every function here is static inline.
  * max and min give NaN if either argument is NaN, like the ONNX operators. */
 #ifndef AOTC_VEC_H
@@ -25,6 +25,8 @@
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
+#elif defined(__wasm_simd128__)
+#include <wasm_simd128.h>
 #endif
 #define AOTC_VEC_BYTES (4 * AOTC_LANES)
 typedef float aotc_vf __attribute__((vector_size(AOTC_VEC_BYTES)));
@@ -318,6 +320,8 @@ AOTC_INLINE aotc_vf aotc_max_c(aotc_vf c, aotc_vf x)
     return (aotc_vf)_mm_max_ps((__m128)c, (__m128)x);
 #elif defined(__aarch64__) && AOTC_LANES == 4
     return (aotc_vf)vmaxq_f32((float32x4_t)c, (float32x4_t)x);
+#elif defined(__wasm_simd128__) && AOTC_LANES == 4
+    return (aotc_vf)wasm_f32x4_pmax((v128_t)x, (v128_t)c);
 #else
     return aotc_select(c > x, c, x);
 #endif
@@ -333,6 +337,8 @@ AOTC_INLINE aotc_vf aotc_min_c(aotc_vf c, aotc_vf x)
     return (aotc_vf)_mm_min_ps((__m128)c, (__m128)x);
 #elif defined(__aarch64__) && AOTC_LANES == 4
     return (aotc_vf)vminq_f32((float32x4_t)c, (float32x4_t)x);
+#elif defined(__wasm_simd128__) && AOTC_LANES == 4
+    return (aotc_vf)wasm_f32x4_pmin((v128_t)x, (v128_t)c);
 #else
     return aotc_select(c < x, c, x);
 #endif
@@ -381,6 +387,8 @@ AOTC_INLINE aotc_vf aotc_vsqrt(aotc_vf x)
     return (aotc_vf)_mm_sqrt_ps((__m128)x);
 #elif defined(__aarch64__) && AOTC_LANES == 4
     return (aotc_vf)vsqrtq_f32((float32x4_t)x);
+#elif defined(__wasm_simd128__) && AOTC_LANES == 4
+    return (aotc_vf)wasm_f32x4_sqrt((v128_t)x);
 #elif AOTC_LANES > 1
     float t[AOTC_LANES];
     aotc_store(t, x);

@@ -288,7 +288,8 @@ NUMBERS = {
     "sched/shape_variants.py": {"ALPHA": "how much size counts (DietCode)", "MOST_PIECES": BOUND},
     "emit/bundle/kits.py": {"KITS": FORMAT},
     "emit/bundle/memory_map.py": {"LINE": FORMAT},
-    "emit/bundle/render.py": {"COST_BYTES": FORMAT, "MOST_BYTES": BOUND, "SHOWN": FORMAT},
+    "emit/bundle/render.py": {"COST_BYTES": FORMAT, "MOST_BYTES": BOUND},
+    "emit/bundle/manifest.py": {"SHOWN": FORMAT},
     "emit/bundle/weights.py": dict.fromkeys(
         ("MAGIC", "VERSION", "HEADER_BYTES", "ALIGNMENT", "TEXT_BYTES", "_PLACE", "_HALF",
          "WORTH_A_RANGE", "_CHUNK"), FORMAT),

@@ -1,5 +1,6 @@
 """Bundle: what a user receives, as plain data: relative file name -> bytes."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ MANIFEST = "manifest.json"
 MEMORY = "memory.json"  # who lives where in the arena, and when: a ``MemoryMap``
 WEIGHTS = ("file", "embed")  # where a bundle has them: in a file, or linked into its library
 FORMAT_VERSION = 1
+BUNDLE_VERSION = "1.0.0"  # of a bundle's interface, where its maker names none
 
 Manifest = dict[str, Any]  # what the file of that name holds, as JSON data
 # an input or output of a model, and its tensors: itself, those of a list, or None of an optional
@@ -42,6 +44,11 @@ class Sample:
     syms: dict[str, int]
     inputs: dict[str, Array]
     outputs: dict[str, Array]
+
+
+def is_version(text: str) -> bool:
+    """True for one to three numbers between dots, which file names and CMake take."""
+    return re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,5}){0,2}", text) is not None
 
 
 def emulators(cross: Mapping[str, Any] | None) -> dict[int | None, list[str]]:

@@ -66,7 +66,7 @@ def build(folder: str | Path, jobs: int = 2, progress: Progress | None = None,
     tools = tools_of(manifest, simulate)
     sources = _sources(manifest)
     key = _key(folder, manifest, sources, tools)
-    file = f"{manifest['name']}-{key}.so"
+    file = f"{manifest['name']}-{key}{tools.platform.suffix}"
     for place in _places(folder):
         if _trusted(place / file, folder):
             return place / file
@@ -83,8 +83,9 @@ def build(folder: str | Path, jobs: int = 2, progress: Progress | None = None,
         _compile_all(commands, jobs, progress, folder)
         for _, command in commands if kept else ():
             _keep(command[-1], kept[command[-1]])
-        library = os.path.join(work, "library.so")
-        _run([*tools.link, "-o", library, *(str(kept.get(o, o)) for o in made),
+        library = os.path.join(work, "library" + tools.platform.suffix)
+        exports = [f"{manifest['name']}.def"] * tools.platform.exports
+        _run([*tools.link, "-o", library, *(str(kept.get(o, o)) for o in made), *exports,
               *tools.libraries], file, folder)
         os.replace(library, place / file)
     return place / file
@@ -228,14 +229,19 @@ def _places(folder: Path) -> tuple[Path, ...]:
     """Where a library may lie: in the bundle, in the user's cache, in a private temporary one."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return (folder / ".build", Path(cache) / "aotc",
-            Path(tempfile.gettempdir()) / f"aotc-{os.getuid()}")
+            Path(tempfile.gettempdir()) / f"aotc-{_user()}")
+
+
+def _user() -> int:
+    """Who owns what this process makes; on Windows nobody."""
+    return os.getuid() if hasattr(os, "getuid") else 0
 
 
 def _trusted(library: Path, folder: Path) -> bool:
     """True for a library that exists and lies in the bundle or belongs to this user."""
     try:
         owner = library.stat().st_uid
-        return library.parent.parent == folder or owner == os.getuid()
+        return library.parent.parent == folder or owner == _user()
     except OSError:
         return False
 
@@ -247,7 +253,7 @@ def _writable(places: Iterable[Path]) -> Path:
     for i, place in enumerate(places):
         try:
             place.mkdir(mode=0o700 if i else 0o777, parents=True, exist_ok=True)
-            ours = i == 0 or place.stat().st_uid == os.getuid()
+            ours = i == 0 or place.stat().st_uid == _user()
             if ours and os.access(place, os.W_OK | os.X_OK):
                 return place
             tried.append(f"{place}: may not be written")

@@ -60,7 +60,9 @@ class EmulatedModel:
             raise AotcError(f"vlen {vlen}: {self.manifest['target']} can be emulated with "
                             + (", ".join(map(str, found)) if None not in found else
                                "vectors of one length only; leave vlen out"))
-        self._emulator = found[next(iter(found)) if vlen is None else vlen]
+        # words that are files of the bundle: what runs its programs
+        self._emulator = [str(self.folder / w) if (self.folder / w).is_file() else w
+                          for w in found[next(iter(found)) if vlen is None else vlen]]
         self._program = self.folder / "build" / f"test_{self.name}"
         self._board = bool(self.manifest["build"].get("board"))
         self.told = ""  # what a board's program printed in the last call

@@ -3,18 +3,15 @@
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aotc.errors import ToolchainError
+from aotc.runtime.platforms import ELF, Platform, platform_of
 from aotc.runtime.simulate import SOURCES, compile_command, cuda_folder, find_cxx
 
-# with GNU linkers a library's own calls stay inside it, also if another one has the same names
-# (Apple's does that by itself)
-SYMBOLIC = () if sys.platform == "darwin" else ("-Wl,-Bsymbolic",)
-_C_FLAGS = ("-std=c11", "-O2", "-fPIC", "-pthread")
+_C_FLAGS = ("-std=c11", "-O2")
 _NVCC_FLAGS = ("-std=c++17", "-O3", "-Xcompiler", "-fPIC")
 
 
@@ -23,7 +20,8 @@ class Tools:
     """``compile``: {suffix of a source: command without flags, source and output}; ``link``: the
     command without objects and output, ``libraries`` what follows them; ``bundle_flags``: whether
     the flags that a bundle states for its kernels are meant for these compilers; ``further``:
-    paths of sources beside the bundle's; ``headers``: paths of the headers these need."""
+    paths of sources beside the bundle's; ``headers``: paths of the headers these need;
+    ``platform``: the system that they make a library for."""
 
     compile: dict[str, Sequence[str]]
     link: tuple[str, ...]
@@ -31,6 +29,7 @@ class Tools:
     bundle_flags: bool = True
     further: tuple[Path, ...] = ()
     headers: tuple[Path, ...] = field(default=(), repr=False)
+    platform: Platform = ELF
 
     def command(self, source: str | Path, flags: Iterable[str]) -> list[str]:
         """The command that compiles a source (a path) with these flags of the bundle; the output
@@ -53,8 +52,10 @@ def user_flags() -> list[str]:
 def c_tools(compiler: Sequence[str], link: Sequence[str] = ()) -> Tools:
     """Tools of bundles in C; ``compiler``: its command as a list; link: further flags of libraries
     for their machine."""
-    return Tools({".c": (*compiler, *_C_FLAGS, *user_flags())},
-                 (*compiler, "-shared", "-pthread", *SYMBOLIC, *link, *user_flags()), ("-lm",))
+    system = platform_of(compiler)
+    return Tools({".c": (*compiler, *_C_FLAGS, "-fvisibility=hidden", *system.compile,
+                         *user_flags())},
+                 (*compiler, *system.link, *link, *user_flags()), system.libraries, platform=system)
 
 
 def cuda_tools(compiler: Sequence[str], arch: str) -> Tools:
@@ -62,7 +63,8 @@ def cuda_tools(compiler: Sequence[str], arch: str) -> Tools:
     CUDA runtime is linked in, so that the library loads, and says so, where there is no GPU.
     ToolchainError if there is no nvcc."""
     nvcc = find_nvcc(arch)
-    return Tools({".c": (*compiler, *_C_FLAGS, *user_flags()), ".cu": (*nvcc, *_NVCC_FLAGS)},
+    return Tools({".c": (*compiler, *_C_FLAGS, *ELF.compile, *user_flags()),
+                  ".cu": (*nvcc, *_NVCC_FLAGS)},
                  (*nvcc, "-shared", "-cudart", "static", "-Xcompiler", "-fPIC,-pthread",
                   "-Xlinker", "-Bsymbolic"))
 
@@ -71,9 +73,10 @@ def simulated_tools(compiler: Sequence[str], arch: str) -> Tools:
     """Tools of CUDA bundles for the simulator of a device of architecture ``arch`` (sm_90)."""
     cxx, sim = find_cxx(), cuda_folder() / "sim"
     command = tuple(compile_command(cxx, arch))
-    return Tools({".c": (*compiler, *_C_FLAGS, *user_flags()), ".cu": command, ".cpp": command},
-                 (*cxx, "-shared", "-pthread", *SYMBOLIC), ("-lm",), False,
-                 tuple(sim / s for s in SOURCES), tuple(sorted(sim.glob("*.h"))))
+    return Tools({".c": (*compiler, *_C_FLAGS, *ELF.compile, *user_flags()), ".cu": command,
+                  ".cpp": command},
+                 (*cxx, *ELF.link), ELF.libraries, False, tuple(sim / s for s in SOURCES),
+                 tuple(sorted(sim.glob("*.h"))))
 
 
 def find_nvcc(arch: str = "") -> list[str]:

@@ -23,11 +23,12 @@ from aotc.target.cpu import (
 from aotc.target.cuda import CUDA, SM_80, SM_86, SM_87, SM_89, SM_90, SM_120
 from aotc.target.dsa import STCP920
 from aotc.target.riscv import RISCV64
+from aotc.target.wasm import WASM32
 
 TARGETS = {t.name: t for t in (C, X86_V1, X86_V3, X86_V4, X86_V4_VNNI, X86_V4_BF16, X86_V4_AMX, X86,
                                AARCH64, AARCH64_DOT, AARCH64_I8MM, AARCH64_BF16,
-                               AARCH64_ANDROID, RISCV64, CUDA, SM_80, SM_86, SM_87, SM_89, SM_90,
-                               SM_120, STCP920, *CORTEX)}
+                               AARCH64_ANDROID, RISCV64, WASM32, CUDA, SM_80, SM_86, SM_87, SM_89,
+                               SM_90, SM_120, STCP920, *CORTEX)}
 
 
 _AS_COMPILERS = {"avx512_vnni": "avx512vnni",

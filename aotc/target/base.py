@@ -249,7 +249,8 @@ class Target:
     ``board``: there is no operating system; the folder of what starts programs on a board with such
     a core.  ``fixed_point``: sums of 8-bit products stay integers, rounded to 8 bits by a
     multiplier and a shift.  ``index_bits``: of indices in kernels whose extents allow it.
-    ``link``: flags that shared libraries are linked with."""
+    ``link``: flags that shared libraries are linked with.
+    ``module``: a bundle is an ES module; its system has no files to map and one thread."""
 
     name: str
     description: str
@@ -277,6 +278,7 @@ class Target:
     fixed_point: bool = False
     index_bits: int = 64
     link: Words = ()
+    module: bool = False
 
     def __post_init__(self) -> None:
         if self.timed not in TIMED:

@@ -41,7 +41,7 @@ _LOADS: dict[str, Any] = {"lane_steps": (1, 2), "part_loads": True}
 _HALVES: dict[str, Any] = {**_LOADS, "halves": True}
 
 
-def _nests(suffix: str) -> tuple[KernelRow, ...]:
+def lane_nests(suffix: str) -> tuple[KernelRow, ...]:
     """Rows of loop nests, small constant matrices written out (Winograd forms), transposes."""
     return nests(suffix, ("f32", "f16", "bf16", "u8", "i8", "u16", "i16", "i32")) + (
         transform(suffix, ("f32", "bf16")), exchange(suffix))
@@ -50,11 +50,12 @@ def _nests(suffix: str) -> tuple[KernelRow, ...]:
 # products of bytes in the time of one in f32, of u8 and of s8 by s8, where they are more.  AMD EPYC
 # of 2022, 252 rows of 1024 terms by 576 columns: of halves (sse2, avx2, avx512) so many; vnni 0.9
 # of the four that its instruction takes, 0.75 with columns' own sums, as is assumed of Arm's.
-_BYTE_RATES = {"sse2": (1.8, 1.8), "avx2": (1.1, 1.1), "avx512": (1.4, 1.4), "vnni": (3.6, 3.0),
+_BYTE_RATES = {"sse2": (1.8, 1.8), "simd128": (1.8, 1.8),
+               "avx2": (1.1, 1.1), "avx512": (1.4, 1.4), "vnni": (3.6, 3.0),
                "amx": (3.6, 3.0), "sdot": (3.0, 3.6), "usdot": (3.6, 3.6)}
 
 
-def _dots(suffix: str, lanes: int, *tiles: tuple[int, int], unsigned: str = "dot.c.j2",
+def byte_dots(suffix: str, lanes: int, *tiles: tuple[int, int], unsigned: str = "dot.c.j2",
           signed: str = "dot.c.j2") -> tuple[ProductRow, ...]:
     """Rows of 8-bit products, of u8 and of s8 by s8; the templates of both."""
     kinds = zip(("u8", "i8"), (unsigned, signed), _BYTE_RATES.get(suffix, (1.0, 1.0)))
@@ -67,7 +68,7 @@ def _pairs(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[ProductRow
     return tuple(dot_pairs(suffix, lanes, m, n) for m, n in tiles)
 
 
-def _grouped(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[ProductRow, ...]:
+def widened_groups(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[ProductRow, ...]:
     """Rows of f32 by grouped weights, expanded in registers, and of the first tile in scratch; of
     integers by those."""
     return (*(dot_grouped(suffix, lanes, m, n) for m, n in tiles),
@@ -117,15 +118,15 @@ def _machine(flops: float, l1: int = 32 * _KIB, l2: int = 1 * _MIB, l3: int = 32
 # sum is used by itself (gcc 12 -O2: bert_tiny took 1.66 of its time so, squeezenet1_1 1.62).
 C = Target(
     "c", "portable C11, no SIMD assumed", 1, (), "c", _machine(4e9),
-    (contraction("c", 1, 4, 4), contraction("c", 1, 1, 8)) + _dots("c", 1, (2, 4), (1, 4))
-    + _pairs("c", 1, (2, 4), (1, 4)) + _grouped("c", 1, (2, 4), (1, 4))
-    + _nests("c"), vectors=VectorFacts(tiles=False))
+    (contraction("c", 1, 4, 4), contraction("c", 1, 1, 8)) + byte_dots("c", 1, (2, 4), (1, 4))
+    + _pairs("c", 1, (2, 4), (1, 4)) + widened_groups("c", 1, (2, 4), (1, 4))
+    + lane_nests("c"), vectors=VectorFacts(tiles=False))
 
 X86_V1 = Target(
     "x86-64-v1", "any x86-64 (SSE2)", 4, (), "c", _machine(32e9),
     tuple(contraction("sse2", 4, m, n) for m, n in ((4, 2), (1, 4), (1, 1)))
-    + _dots("sse2", 4, (3, 2), (1, 2)) + _pairs("sse2", 4, (4, 2), (1, 4))
-    + _grouped("sse2", 4, (4, 2), (1, 4)) + _nests("sse2"),
+    + byte_dots("sse2", 4, (3, 2), (1, 2)) + _pairs("sse2", 4, (4, 2), (1, 4))
+    + widened_groups("sse2", 4, (4, 2), (1, 4)) + lane_nests("sse2"),
     "defined(__SSE2__)", (), "x86_64", cross=_X86_CROSS, **_LOADS)
 
 # an AMD EPYC of 2022: what its products reach (94 % of the peak), and --probe of the rest
@@ -134,8 +135,8 @@ X86_V3 = Target(
     "x86-64-v3", "x86-64 with AVX2 and FMA", 8, ("-march=x86-64-v3",), "c", _AVX2_MACHINE,
     tuple(contraction("avx2", 8, m, n) for m, n in ((4, 3), (6, 2), (1, 4), (1, 1)))
     + (contraction("avx2", 8, 12, 1, load_cost=0.6),)  # 62 GFLOP/s where 4x24 reaches 87
-    + _dots("avx2", 8, (4, 2), (1, 2)) + _pairs("avx2", 8, (4, 2), (1, 4))
-    + _grouped("avx2", 8, (4, 2), (1, 4)) + _nests("avx2"),
+    + byte_dots("avx2", 8, (4, 2), (1, 2)) + _pairs("avx2", 8, (4, 2), (1, 4))
+    + widened_groups("avx2", 8, (4, 2), (1, 4)) + lane_nests("avx2"),
     "defined(__AVX2__) && defined(__FMA__)", _V3_FLAGS, "x86_64", cross=_X86_CROSS,
     **_HALVES)
 
@@ -147,8 +148,8 @@ X86_V4 = Target(
                        (1, 4), (1, 1)))
     # for two to four rows: of more, tiles with fewer loads per multiply-add are faster
     + tuple(contraction("avx512", 16, m, 4, load_cost=0.6) for m in (2, 4))
-    + _dots("avx512", 16, (4, 4), (1, 4)) + _pairs("avx512", 16, (7, 3), (12, 2), (1, 4))
-    + _grouped("avx512", 16, (8, 3), (4, 4), (1, 4)) + _nests("avx512"),
+    + byte_dots("avx512", 16, (4, 4), (1, 4)) + _pairs("avx512", 16, (7, 3), (12, 2), (1, 4))
+    + widened_groups("avx512", 16, (8, 3), (4, 4), (1, 4)) + lane_nests("avx512"),
     "defined(__AVX512F__) && defined(__AVX512DQ__)", _V4_FLAGS, "x86_64",
     cross=replace(_X86_CROSS, emulator=()), vectors=VectorFacts(registers=32),
     **_HALVES)
@@ -160,7 +161,7 @@ _INTEGERS_VNNI = _integers("vnni", 16, (6, 2), (1, 4), rates=(3.0, 1.7))
 X86_V4_VNNI = _with_dots(
     replace(X86_V4, description="x86-64 with AVX-512"), "x86-64-v4-vnni",
     "and VNNI (8-bit dot products)",
-    _dots("vnni", 16, (7, 4), (6, 4), (13, 2), (12, 2), (1, 4), signed=MOVED) + _INTEGERS_VNNI,
+    byte_dots("vnni", 16, (7, 4), (6, 4), (13, 2), (12, 2), (1, 4), signed=MOVED) + _INTEGERS_VNNI,
     ("-march=x86-64-v4", "-mavx512vnni"), "__AVX512VNNI__", ("avx512vnni",))
 X86_V4_VNNI = replace(X86_V4_VNNI, ukernels=(*X86_V4_VNNI.ukernels, dot_digits("vnni", 8)))
 
@@ -186,7 +187,7 @@ X86_V4_AMX = _with_dots(
     replace(X86_V4, machine=replace(_machine(210e9, l2=2 * _MIB, l3=64 * _MIB),
                                     tuning=Tuning(narrow_rate=5.0))),
     "x86-64-v4-amx", "and matrix tiles of bf16 and bytes",
-    (*_ON_TILES, dot_pairs("amx", 16, 1, 4, rate=1.0), *_dots("amx", 16, (1, 4), signed=MOVED),
+    (*_ON_TILES, dot_pairs("amx", 16, 1, 4, rate=1.0), *byte_dots("amx", 16, (1, 4), signed=MOVED),
      *_INTEGERS_VNNI),
     (*X86_V4_BF16.cflags, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
     "__AVX512BF16__", ("avx512vnni", "avx512bf16", "amx_tile", "amx_bf16", "amx_int8"))
@@ -202,8 +203,9 @@ X86 = replace(X86_V4, name="x86-64", description="AVX-512, AVX2 and SSE2 in one 
 AARCH64 = Target(
     "aarch64", "64-bit Arm with NEON", 4, (), "c", _machine(32e9),
     tuple(contraction("neon", 4, m, n) for m, n in ((8, 2), (5, 4), (4, 4), (1, 4), (1, 1)))
-    + _dots("neon", 4, (6, 2), (1, 2)) + _pairs("neon", 4, (8, 2), (5, 3), (1, 4))
-    + _grouped("neon", 4, (4, 2), (1, 4)) + _nests("neon"), "defined(__aarch64__)", (), "aarch64",
+    + byte_dots("neon", 4, (6, 2), (1, 2)) + _pairs("neon", 4, (8, 2), (5, 3), (1, 4))
+    + widened_groups("neon", 4, (4, 2), (1, 4)) + lane_nests("neon"),
+    "defined(__aarch64__)", (), "aarch64",
     cross=_AARCH64_CROSS, **_HALVES)
 
 # Android's libraries are position-independent, as all of ours; on devices with pages of 16 KB (from
@@ -219,14 +221,14 @@ AARCH64_ANDROID = replace(
 # 16 registers of sums, 4 of the columns' own sums, 4 of columns.
 AARCH64_DOT = _with_dots(
     AARCH64, "aarch64-dotprod", "and 8-bit dot products",
-    _dots("sdot", 4, (4, 4), (1, 4), unsigned=MOVED), ("-march=armv8.2-a+dotprod",),
+    byte_dots("sdot", 4, (4, 4), (1, 4), unsigned=MOVED), ("-march=armv8.2-a+dotprod",),
     "__ARM_FEATURE_DOTPROD", ("asimddp",))
 
 # the same of u8 and s8: Armv8.6, as Neoverse V1 and N2, Cortex-A510 and -A710.  5x16 and 6x16 spill
 # in gcc 12.
 AARCH64_I8MM = _with_dots(
     AARCH64, "aarch64-i8mm", "and 8-bit dot products of u8 and s8",
-    _dots("usdot", 4, (4, 4), (1, 4)), ("-march=armv8.2-a+i8mm+dotprod",),
+    byte_dots("usdot", 4, (4, 4), (1, 4)), ("-march=armv8.2-a+i8mm+dotprod",),
     "__ARM_FEATURE_MATMUL_INT8", ("asimddp", "i8mm"))
 
 # one instruction for blocks of 2x2 sums of four products of bf16, one for two products a lane (a

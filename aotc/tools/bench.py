@@ -1,7 +1,6 @@
 """``aotc bench``: median times on this machine, systems taking turns in the same run, and where
 the time of one model goes, kernel by kernel."""
 
-import os
 import statistics
 import tempfile
 import time
@@ -18,6 +17,7 @@ from aotc.options import Dims, Options
 from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import Progress, build
 from aotc.runtime.model import KernelCost, Model
+from aotc.runtime.processors import stay_on, usable_processors
 from aotc.samples import EXTENT_CAP, Feeds, extents, random_inputs
 from aotc.target import get_target
 from aotc.target.base import Target
@@ -46,12 +46,12 @@ class Timing:
 def pin(threads: int) -> set[int]:
     """Bind this process (and the threads it starts from now on) to ``threads`` of the CPUs it
     may use; returns the set it could use before.  AotcError if there are fewer."""
-    before = os.sched_getaffinity(0)
+    before = usable_processors()
     if threads > len(before):
         raise AotcError(f"bench: {threads} threads need {threads} CPUs, this process may use "
                         f"{len(before)}")
-    os.sched_setaffinity(0, sorted(before)[:threads])
-    return before
+    stay_on(before[:threads])
+    return set(before)
 
 
 def interleave(calls: Mapping[str, Callable[[], object]], seconds: float,
@@ -200,7 +200,7 @@ def profile(path: str | Path, threads: int = 1, target: str = "native", dims: Di
                           for c in zip(*runs) if c[0].calls)  # others are of other variants
             peak = measure_peak(get_target(model.variant), scratch)
         finally:
-            os.sched_setaffinity(0, before)
+            stay_on(sorted(before))
     return Profile(costs, len(runs), threads, peak)
 
 
@@ -267,7 +267,7 @@ def _timings(own: Callable[[], Callable[[], Feeds]], threads: int, seconds: floa
         faults.update(wrong_results(calls))
         rows = interleave({n: c for n, c in calls.items() if n not in faults}, seconds)
     finally:
-        os.sched_setaffinity(0, before)
+        stay_on(sorted(before))
     return rows + [Timing(n, float("nan"), float("nan"), 0, why) for n, why in faults.items()]
 
 

@@ -6,7 +6,6 @@ target's preset has it.  What workers share is read by all of them at once.
 """
 
 import ctypes
-import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from aotc.errors import ToolchainError
 from aotc.installed import runtime_c
 from aotc.ir.category import BF16_PRODUCT
 from aotc.runtime.compile_bundle import find_compiler
+from aotc.runtime.processors import stay_on, usable_processors
 from aotc.target.base import Memory, Target
 from aotc.target.micro_kernels import TILES
 
@@ -29,7 +29,7 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 def probe(target: Target) -> Target:
     """The target with its machine measured.  ToolchainError if the C program does not compile."""
-    machine, cpus = target.machine, sorted(os.sched_getaffinity(0))
+    machine, cpus = target.machine, usable_processors()
     sizes = cache_sizes(CACHES)
     memories = [replace(x, capacity=sizes.get(x.name, x.capacity)) for x in machine.memories]
     with tempfile.TemporaryDirectory() as folder:
@@ -60,7 +60,7 @@ def measure_together(read: Callable[[int], float], block: int, cpus: Sequence[in
     start = Barrier(len(cpus), timeout=60)
 
     def one(cpu: int) -> float:
-        os.sched_setaffinity(0, {cpu})  # of this thread alone
+        stay_on([cpu])  # of this thread alone
         start.wait()
         return read(block)
 

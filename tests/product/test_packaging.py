@@ -8,7 +8,9 @@ import subprocess
 
 import numpy as np
 import pytest
+from small_models import dense
 
+import aotc
 from aotc.runtime.loading import load
 
 # One line per output: how many elements and their sum, from inputs 0, 1/8, 2/8, ...
@@ -137,7 +139,8 @@ def test_make_install_and_pkg_config(bundle, user, tmp_path):
     _check([str(tmp_path / "user-program"), path], want)
     found = {p.name for p in (tmp_path / "root").rglob("*") if p.is_file()}
     assert found == {"dense.h", "dense.hpp", "aotc_rt.h", "libdense.a", "libdense.so", "dense.pc",
-                     "dense_weights.bin", "manifest.json", "LICENSE-NOTE"}
+                     "libdense.so.1", "libdense.so.1.0.0", "dense_weights.bin", "manifest.json",
+                     "LICENSE-NOTE"}
 
 
 @pytest.mark.parametrize("name, written_out", [
@@ -197,3 +200,26 @@ def test_manifest_and_c_interface_agree(bundle):
         (text(s.name).decode(), text(s.c_name).decode(), s.lo, s.hi)
         for s in (info.symbols[k] for k in range(info.symbol_count))]
     assert info.format_version == manifest["aotc_bundle"]
+
+
+def test_shared_libraries_export_the_interface_alone(bundle_copy):
+    """What the header declares, no kernel; programs look for it by its first number."""
+    folder = bundle_copy("wide", "x86-64", "embed")
+    _quiet("make", "-s", cwd=folder)
+    symbols = _quiet("nm", "-D", "--defined-only", "libwide.so", cwd=folder)
+    exported = {line.split()[-1] for line in symbols.splitlines()}
+    listed = set((folder / "wide.def").read_text().replace(" DATA", "").split()[1:])
+    assert exported == listed and {"wide_run", "wide_weights_open", "wide_untouched"} <= exported
+    assert "libwide.so.1]" in _quiet("readelf", "-d", "libwide.so", cwd=folder)
+
+
+def test_the_version_of_a_bundle(tmp_path):
+    folder = aotc.compile(dense(), tmp_path / "b", name="dense", target="c",
+                          bundle_version="3.2").path
+    _quiet("make", "-s", "install", f"PREFIX={tmp_path}/root", cwd=folder)
+    assert os.readlink(tmp_path / "root/lib/libdense.so.3") == "libdense.so.3.2"
+    assert '#define DENSE_VERSION "3.2"' in (folder / "dense.h").read_text()
+    assert json.loads((folder / "manifest.json").read_text())["version"] == "3.2"
+    with pytest.raises(aotc.AotcError, match="numbers, as in 2.1.0"):
+        aotc.compile(dense(), tmp_path / "c", bundle_version="v3")
+    assert not (tmp_path / "c").exists()

@@ -21,13 +21,14 @@ from aotc.emit.bundle.describe import (
     parameters,
     slab_bytes,
     symbols_and_tensors,
-    tensor_json,
 )
 from aotc.emit.bundle.device_needs import device_needs
 from aotc.emit.bundle.kits import KITS, Kit, kit_name
 from aotc.emit.bundle.magnitude import checked_sizes
+from aotc.emit.bundle.manifest import manifest
 from aotc.emit.bundle.map_memory import map_most
 from aotc.emit.bundle.runtime_files import C_FILES, runtime_headers, runtime_sources
+from aotc.emit.bundle.system_files import exports, module_facts
 from aotc.emit.bundle.variants import TargetVariant, variants
 from aotc.emit.bundle.weights import HEADER_BYTES, find_untouched, image, needs_file, write_words
 from aotc.emit.c.includes import has_groups
@@ -37,8 +38,17 @@ from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.wrapped import wrap_lines
 from aotc.errors import AotcError
 from aotc.installed import TEMPLATES
-from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, MEMORY, WEIGHTS, Bundle, Sample, emulators
-from aotc.ir.dtypes import BF16, DTYPES, Array, dtype_of
+from aotc.ir.bundle import (
+    BUNDLE_VERSION,
+    FORMAT_VERSION,
+    MANIFEST,
+    MEMORY,
+    WEIGHTS,
+    Bundle,
+    Sample,
+    emulators,
+)
+from aotc.ir.dtypes import BF16, DTYPES, Array
 from aotc.ir.expr import Expr, as_expr
 from aotc.ir.plan import Plan
 from aotc.ir.plans import Plans
@@ -47,7 +57,6 @@ from aotc.ir.simplify import simplify
 
 COST_BYTES = 32  # of what a profile counts of one kernel: NAME_cost
 MOST_BYTES = 1 << 62  # of anything: index arithmetic has 64 bits
-SHOWN = 64  # elements of a fixed input that the manifest states
 
 
 def render_bundle(plan: Plan, schedule: Schedule, info: Mapping[str, Any],
@@ -59,7 +68,7 @@ def render_bundle(plan: Plan, schedule: Schedule, info: Mapping[str, Any],
 
 def render_plans(plans: Plans, info: Mapping[str, Any], samples: Sequence[Sample] = (),
                  kernel_files: Mapping[str, str] | None = None, weights: str = "file",
-                 profile: bool = False) -> Bundle:
+                 profile: bool = False, version: str = BUNDLE_VERSION) -> Bundle:
     """The Bundle of a model's Plans.
 
     ``info``: {"model_hash": hex SHA-256 of the model, "graph": its name}, and "settings", the
@@ -68,6 +77,7 @@ def render_plans(plans: Plans, info: Mapping[str, Any], samples: Sequence[Sample
     ``kernel_files``: {file name: C text} of the first target's kernels, default: rendered ones.
     ``weights``: "file" (mapped at run time) or "embed" (linked into the library).
     ``profile``: the bundle counts what every kernel costs, in its arena.
+    ``version``: of the bundle's interface and shared library.
     AotcError if a plan or a sample contradicts itself.
     """
     if weights not in WEIGHTS:
@@ -77,6 +87,7 @@ def render_plans(plans: Plans, info: Mapping[str, Any], samples: Sequence[Sample
     seen = plans.seen(parts[0].plans[-1])
     weights_hash = _weights_hash(parts, info)
     m = _context(seen, parts, info, name, weights_hash, weights, profile)
+    m["version"] = version
     files: dict[str, bytes | bytearray] = {
         f: text.encode() for part in parts for f, text in part.files.items()}
     weights_image = image(_plans(parts), weights_hash)
@@ -85,13 +96,13 @@ def render_plans(plans: Plans, info: Mapping[str, Any], samples: Sequence[Sample
     files[f"test_{name}.bin"] = _recording(m, samples)
     for part in parts:
         files[f"schedule{part.suffix}.json"] = part.schedule.to_json().encode()
-    if m["kit"] in ("c", "board"):
+    if m["kit"] in ("c", "board", "module"):
         most = {s.name: s.reach for s in plans.syms}
         files[MEMORY] = map_most(parts, most, m["front"]).to_json().encode()
     files.update(runtime_sources(name, m))
     files.update(_rendered(name, m, weights_image))
     files.update(runtime_headers(m, files))
-    files[MANIFEST] = _manifest(name, m, info, files)
+    files[MANIFEST] = manifest(name, m, info, files)
     return Bundle(name, dict(sorted(files.items())))
 
 
@@ -108,7 +119,7 @@ def _rendered(name: str, m: Mapping[str, Any],
     for template, file in kit.templates.items():
         text = env.get_template(template).render(**common)
         files[file.format(name)] = (wrap_lines(text) if file.endswith(C_FILES) else text).encode()
-    if m["cross"] and m["kit"] not in ("simt", "board"):
+    if m["cross"] and m["kit"] not in ("simt", "board", "module"):
         text = env.get_template("toolchain.cmake.j2").render(**common)
         files["toolchain.cmake"] = text.encode()
     if m["embedded"]:
@@ -118,6 +129,8 @@ def _rendered(name: str, m: Mapping[str, Any],
     for v in m["variants"] if len(m["variants"]) > 1 else ():
         text = env.get_template("variant.h.j2").render(v=v, **common)
         files[f"{v['prefix']}_internal.h"] = text.encode()
+    if kit.exports:
+        files[f"{name}.def"] = exports(name, files[f"{name}.h"].decode()).encode()
     return files
 
 
@@ -177,7 +190,7 @@ def _context(seen: Plan, parts: Sequence[TargetVariant], info: Mapping[str, Any]
             "kit": kit_name(parts[0].target), "precision": precision,
             "board": parts[0].target.board, "link": parts[0].target.link,
             "device": device_lines(parts[0].target) if kit.device else "",
-            "compiler": kit.compiler,
+            "compiler": kit.compiler, "module": module_facts(parts[0].target, inputs, outputs),
             "other_files": [f.format(name) for f in (kit.host, *kit.copied.values())]
             + ([f"{name}_image.c"] if weights == "embed" else [])}
 
@@ -230,7 +243,8 @@ def _environment(kit_of: str) -> jinja2.Environment:
         undefined=jinja2.StrictUndefined)
     cstring = partial(c_string, longest=kit.longest_string)
     env.filters.update(comment=c_comment, cstring=cstring, wrapped=_wrapped,
-                       uint=lambda n: f"UINT64_C({n})", markdown=_markdown)
+                       uint=lambda n: f"UINT64_C({n})", markdown=_markdown,
+                       json=json.dumps)
     return env
 
 
@@ -265,67 +279,3 @@ def _raw(tensor: Tensor, arrays: Mapping[str, Array]) -> bytes:
         raise AotcError(f"sample: {tensor.onnx} is {array.dtype}{list(array.shape)}, "
                         f"expected {tensor.type_text}")
     return np.ascontiguousarray(array, want.newbyteorder("<")).tobytes()
-
-
-def _settings(settings: Any) -> dict[str, Any]:
-    """What the manifest says about inputs that are none: values of the small ones."""
-    if settings is None:
-        return {}
-    return {"fixed": {name: {"dtype": dtype_of(a), "shape": list(a.shape),
-                             **({"value": _plain(a)} if a.size <= SHOWN else {})}
-                      for name, a in settings.fixed.items()},
-            "held": list(settings.held),
-            **({"lists": {"inputs": settings.given, "outputs": settings.made}}
-               if settings.given or settings.made else {}),
-            **({"keys": {name: list(keys) for name, keys in settings.keys.items()}}
-               if settings.keys else {})}
-
-
-def _plain(array: Array) -> Any:
-    """An array as JSON lists; what JSON has no number for as text."""
-    return array.tolist() if array.dtype.kind != "f" or np.isfinite(array).all() else str(
-        array.tolist())
-
-
-def _choices(variant: Mapping[str, Any]) -> dict[str, Any]:
-    """What the manifest says of a target's variants for extents, in the order of their choice."""
-    if len(variant["choices"]) == 1:
-        return {}
-    return {"when": [{"extents": s["when"], "kernels": len(s["kernels"]),
-                      **({"why": s["why"]} if s["why"] else {})} for s in variant["choices"]]}
-
-
-def _manifest(name: str, m: Mapping[str, Any], info: Mapping[str, Any],
-              files: Mapping[str, bytes | bytearray]) -> bytes:
-    data = {"aotc_bundle": FORMAT_VERSION, "name": name, "graph": m["graph"],
-            "onnx_sha256": info.get("onnx_sha256", ""),
-            "model_hash": info["model_hash"], "weights_hash": m["weights_hash"],
-            "target": m["target"],
-            "variants": [{"target": v["target"], "schedule": f"schedule{v['suffix']}.json",
-                          "schedule_hash": v["schedule_hash"], **_choices(v)}
-                         for v in m["variants"]],
-            "symbols": [{"onnx": s.name, "name": s.name, "c": s.c_name, "lo": s.lo, "hi": s.hi}
-                        for s in m["syms"]],
-            **({"texts": list(m["texts"])} if m["texts"] else {}),
-            "profile": m["profile"],
-            **({"precision": m["precision"]} if m["precision"] else {}),
-            "kernels": [{"c": f"{v['prefix']}_{k['name']}", "onnx": k["origin"],
-                         "rows": k["rows"], "plain": k["plain"],
-                         "target": v["target"],
-                         **({"when": k["when"]} if k["when"] else {})}
-                        for v in m["variants"] for k in v["kernels"]],
-            **_settings(info.get("settings")),
-            "inputs": [tensor_json(t) for t in m["inputs"]],
-            "outputs": [tensor_json(t) for t in m["outputs"]],
-            "weights": m["weights"], "weights_bytes": m["weights_bytes"],
-            "arena_bytes_max": m["arena_max"], "slab_bytes_per_worker": m["slab_bytes"],
-            "build": {"arch": m["arch"], "compiler": m["compiler"], "cross": m["cross"],
-                      **({"board": m["board"]} if m["board"] else {}),
-                      **({"link": list(m["link"])} if m["link"] else {}),
-                      "others": m["other_files"],
-                      "kernels": [{"cflags": list(v["cflags"]), "files": v["kernel_files"]}
-                                  for v in m["variants"]]},
-            "files": {f: hashlib.sha256(b).hexdigest() for f, b in sorted(files.items())}}
-    return (json.dumps(data, indent=1, ensure_ascii=True) + "\n").encode()
-
-

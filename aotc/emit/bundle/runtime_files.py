@@ -18,7 +18,9 @@ def runtime_sources(name: str, m: Mapping[str, Any]) -> dict[str, bytes]:
     head = f'#define AOTC_NAME(x) {name}_##x\n#define AOTC_HEADER "{name}.h"\n'
     head += "#define AOTC_EMBEDDED\n" if m["embedded"] else ""
     head += m["device"]
-    for source, file in kit.copied.items():
+    for source in kit.plain:
+        files[source.rpartition("/")[2]] = (folder / source).read_bytes()
+    for source, file in (*kit.copied.items(), *kit.apart):
         files[file.format(name)] = head.encode() + (folder / source).read_bytes()
     smallest = ", ".join(str(s.lo) for s in m["syms"]) or "0"
     head += "".join(f"#define AOTC_{k} {v}\n" for k, v in (

@@ -2,22 +2,29 @@
 
 import ctypes
 import errno
-import fcntl
 import hashlib
+import importlib
+import importlib.util
 import os
+import re
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 from aotc.errors import AotcError
 from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, Bundle
 from aotc.json_text import read_json
 
+fcntl = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl") else None
+
 # what building a bundle leaves in its folder
 _BUILT = ("build", ".build")
+_LIBRARIES = r"lib{0}\.(a|dll\.a|([0-9]+\.)?dylib|so(\.[0-9]+)?)|{0}\.(dll|lib|wasm)"
 _LOCK = "lock"
 
 
@@ -42,7 +49,7 @@ def write_bundle(bundle: Bundle, out_dir: str | Path) -> Path:
             work = Path(tempfile.mkdtemp(prefix=mark, dir=out.parent))
             stack.callback(shutil.rmtree, work, ignore_errors=True)
             lock = stack.enter_context(open(work / _LOCK, "wb"))
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _lock(lock)
             cleanup = stack.pop_all()
         with cleanup:
             _fill(work / "new", bundle.files)
@@ -73,15 +80,25 @@ def write_text(path: str | Path, text: str) -> None:
         raise
 
 
+def _lock(file: int | IO[bytes], wait: bool = True) -> None:
+    """Lock a file until it is closed; where a system has no such locks (Windows) an open file
+    cannot be removed either, which says the same.  OSError if that would take waiting."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
 @contextmanager
 def _alone(folder: Path) -> Iterator[bool]:
     """Keep other compilers from looking at, or moving, the bundles in ``folder``: two of them may
     be writing the same one.  A file system without locks on folders (NFS) goes without: False."""
+    if fcntl is None:
+        yield False
+        return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         locked = True
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _lock(descriptor)
         except OSError as err:
             if err.errno not in (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP):
                 raise
@@ -112,6 +129,8 @@ def _place(work: Path, out: Path, old: bool) -> None:
 
 def _exchange(a: Path, b: Path) -> bool:
     """Let two paths change places in one step; False where the system cannot."""
+    if sys.platform != "linux":
+        return False
     swap = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     return swap is not None and swap(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0
@@ -128,7 +147,7 @@ def _remove_leftovers(folder: Path, mark: str, alone: bool) -> None:
                 os.rmdir(work)
                 continue
             with open(work / _LOCK, "rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(lock, wait=False)
                 shutil.rmtree(work, ignore_errors=True)
         except OSError:
             continue  # its owner lives, or is about to lock it
@@ -161,8 +180,9 @@ def _check_replaceable(out: Path) -> bool:
     except (OSError, ValueError, KeyError, TypeError) as err:
         raise AotcError(f"{out}: its {MANIFEST} is not one of aotc's ({err!r}); "
                         "give another folder or empty this one") from None
-    built = {MANIFEST, *_BUILT, f"lib{name}.a", f"lib{name}.so"}
-    foreign = sorted(f for f in found - ours - built if not f.endswith((".o", ".pyc")))
+    built = {MANIFEST, *_BUILT}
+    foreign = sorted(f for f in found - ours - built if not f.endswith((".o", ".pyc"))
+                     and not re.fullmatch(_LIBRARIES.format(re.escape(name)), f))
     if foreign:
         raise AotcError(f"{out}: holds files that aotc did not write: {', '.join(foreign[:5])}; "
                         "move them away or give another folder")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aotc.ir.bundle import Bundle
 from aotc.runtime.compile_bundle import read_manifest, tools_of
+from aotc.runtime.processors import stay_on, usable_processors
 from aotc.tuner.measure.portable import HEAD
 
 CLOCK = b"""#define _POSIX_C_SOURCE 200809L
@@ -52,7 +53,7 @@ def precompile_header(folder: Path, objects: Path) -> None:
 
 def use_cpus(threads: int) -> None:
     """Stay on as many CPUs as there are threads."""
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    stay_on(usable_processors()[:threads])
 
 
 def cpu_name() -> str:

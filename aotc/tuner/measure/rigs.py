@@ -5,7 +5,6 @@ kernels are timed (``Target.timed``); what is missing here for it is one error, 
 built.
 """
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from aotc.runtime.cuda_bound import CudaBound
 from aotc.runtime.cuda_model import devices
 from aotc.runtime.loading import load
 from aotc.runtime.model import Binding, Model
+from aotc.runtime.processors import usable_processors
 from aotc.runtime.tools import find_nvcc
 from aotc.target import TARGETS, runs_here
 from aotc.target.base import Target
@@ -118,7 +118,7 @@ class GpuRig:
     @property
     def jobs(self) -> int:
         """As many as there are CPUs: nvcc takes seconds for a kernel."""
-        return max(2, len(os.sched_getaffinity(0)))
+        return max(2, len(usable_processors()))
 
     @property
     def machine(self) -> str:
