@@ -64,7 +64,8 @@ def build(folder: str | Path, jobs: int = 2, progress: Progress | None = None,
     folder = Path(folder).resolve()
     manifest = read_manifest(folder)
     tools = tools_of(manifest, simulate)
-    sources = _sources(manifest)
+    sources = _sources(manifest) + [(p.format(manifest["name"]), [])
+                                    for p in tools.platform.parts]
     key = _key(folder, manifest, sources, tools)
     file = f"{manifest['name']}-{key}{tools.platform.suffix}"
     for place in _places(folder):

@@ -16,7 +16,8 @@ class Platform:
     """``words``: of which a compiler's name of such a system has one (-dumpmachine; () = any
     other).  ``suffix`` of shared libraries; flags that compile for one, that link one, and what
     follows the objects; ``exports``: it takes the file NAME.def, which lists what others may
-    call, where others tell that by visibility."""
+    call, where others tell that by visibility; ``parts``: sources of the bundle NAME ({}) that are
+    for its libraries alone; ``unlinked``: flags of compilers that its linkers do not take."""
 
     name: str
     words: Words
@@ -25,6 +26,8 @@ class Platform:
     link: Words
     libraries: Words
     exports: bool = False
+    parts: Words = ()
+    unlinked: Words = ()
 
 
 # with GNU linkers a library's own calls stay inside it, also if another one has the same names
@@ -33,8 +36,12 @@ ELF = Platform("ELF", (), ".so", ("-fPIC", "-pthread"), ("-shared", "-pthread", 
                ("-lm",))
 MACOS = Platform("macOS", ("darwin", "macos", "apple"), ".dylib", ("-fPIC",), ("-shared",), ())
 WINDOWS = Platform("Windows", ("windows", "mingw", "msvc"), ".dll", (), ("-shared",), (), True)
-WEBASSEMBLY = Platform("WebAssembly", ("wasm",), ".wasm", (), (), ())
-PLATFORMS = (MACOS, WINDOWS, WEBASSEMBLY, ELF)
+EMSCRIPTEN = Platform("emscripten", ("emscripten",), ".wasm", (),
+                      ("--no-entry", "-sSTANDALONE_WASM", "-sALLOW_MEMORY_GROWTH"), (), parts=(
+                          "{}_module.c",), unlinked=("-Og",))
+WEBASSEMBLY = Platform("WebAssembly", ("wasm",), ".wasm", (), ("-mexec-model=reactor", "-Wl,-s"),
+                       (), parts=("{}_module.c",), unlinked=("-Og",))
+PLATFORMS = (MACOS, WINDOWS, EMSCRIPTEN, WEBASSEMBLY, ELF)
 
 
 def platform_of(compiler: Sequence[str]) -> Platform:
@@ -58,5 +65,5 @@ def platform_named(machine: str) -> Platform:
     return next(p for p in PLATFORMS if not p.words or any(w in machine for w in p.words))
 
 
-__all__ = ["ELF", "MACOS", "PLATFORMS", "WEBASSEMBLY", "WINDOWS", "Platform", "platform_named",
-           "platform_of"]
+__all__ = ["ELF", "EMSCRIPTEN", "MACOS", "PLATFORMS", "WEBASSEMBLY", "WINDOWS", "Platform",
+           "platform_named", "platform_of"]

@@ -55,7 +55,9 @@ def c_tools(compiler: Sequence[str], link: Sequence[str] = ()) -> Tools:
     system = platform_of(compiler)
     return Tools({".c": (*compiler, *_C_FLAGS, "-fvisibility=hidden", *system.compile,
                          *user_flags())},
-                 (*compiler, *system.link, *link, *user_flags()), system.libraries, platform=system)
+                 (*compiler, *system.link, *link,
+                  *(f for f in user_flags() if f not in system.unlinked)),
+                 system.libraries, platform=system)
 
 
 def cuda_tools(compiler: Sequence[str], arch: str) -> Tools:

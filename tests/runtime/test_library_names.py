@@ -12,12 +12,20 @@ import aotc
 from aotc.emit.bundle import write
 from aotc.runtime import processors
 from aotc.runtime.compile_bundle import build
-from aotc.runtime.platforms import ELF, MACOS, WEBASSEMBLY, WINDOWS, platform_named, platform_of
+from aotc.runtime.platforms import (
+    ELF,
+    EMSCRIPTEN,
+    MACOS,
+    WEBASSEMBLY,
+    WINDOWS,
+    platform_named,
+    platform_of,
+)
 
 MACHINES = {"x86_64-linux-gnu": ELF, "aarch64-unknown-freebsd14": ELF,
             "arm64-apple-darwin23.1.0": MACOS, "x86_64-unknown-macos": MACOS,
             "x86_64-w64-mingw32": WINDOWS, "x86_64-pc-windows-msvc": WINDOWS,
-            "wasm32-unknown-emscripten": WEBASSEMBLY}
+            "wasm32-unknown-emscripten": EMSCRIPTEN, "wasm32-unknown-wasi": WEBASSEMBLY}
 
 
 @pytest.mark.parametrize("machine", MACHINES)
