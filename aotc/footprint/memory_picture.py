@@ -1,7 +1,6 @@
 """Who lives where in the arena, kernel after kernel: a picture of a MemoryMap."""
 
 from aotc.emit.bundle.memory_map import MemoryMap, Moment
-from aotc.frontend.graph import shorten
 from aotc.svg import draw_path, draw_rect, draw_svg, draw_text
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 1000, 480, 80, 20, 40, 40
@@ -9,6 +8,7 @@ COLOURS = ("#1764ab", "#3a8a4d", "#c8a951", "#7b4fa3", "#00a0a0", "#fc8d72", "#6
 SCRATCH, FRONT = "#bbbbbb", "#666666"
 TICKS = 4
 LETTER, LINE = 4.6, 9  # of the smallest letters: width at most, height
+SHORTEST = 6  # letters of a name that are worth showing
 
 
 def draw_memory(memory: MemoryMap, title: str) -> str:
@@ -31,8 +31,9 @@ def draw_memory(memory: MemoryMap, title: str) -> str:
         name = t.onnx or t.name
         parts.append(draw_rect(x, y, wide, high, COLOURS[n % len(COLOURS)],
                                f"{name}: {t.bytes} bytes, kernels {t.first} to {t.last}"))
-        label = shorten(name)
-        if high > LINE and wide > LETTER * len(label):
+        room = int(wide / LETTER) - 1  # names are told apart by their ends
+        label = name if len(name) <= room else f"..{name[2 - room:]}"
+        if high > LINE and room > SHORTEST:
             parts.append(f'<g fill="white">{draw_text(x + 3, y + LINE - 1, label, "start")}</g>')
     for n, user in enumerate(memory.users):
         if user.scratch:

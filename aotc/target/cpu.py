@@ -11,6 +11,7 @@ from aotc.target.micro_kernels import (
     contraction,
     dot,
     dot_blocks,
+    dot_byte_blocks,
     dot_digits,
     dot_expanded,
     dot_grouped,
@@ -224,11 +225,14 @@ AARCH64_DOT = _with_dots(
     byte_dots("sdot", 4, (4, 4), (1, 4), unsigned=MOVED), ("-march=armv8.2-a+dotprod",),
     "__ARM_FEATURE_DOTPROD", ("asimddp",))
 
-# the same of u8 and s8: Armv8.6, as Neoverse V1 and N2, Cortex-A510 and -A710.  5x16 and 6x16 spill
-# in gcc 12.
+# of u8 and s8 one instruction for blocks of 2x2 sums of eight products, and for a single row one
+# for four: Armv8.6, as Neoverse V1 and N2, Cortex-A510 and -A710.  Cores start as many of the first
+# as of the second, which has half the products; less is assumed, since columns are interleaved.
+_ON_BLOCKS = tuple(dot_byte_blocks("mmla", 4, m, n, rows, 6.0)
+                   for rows in ("u8", "i8") for m, n in ((8, 2), (4, 4)))
 AARCH64_I8MM = _with_dots(
     AARCH64, "aarch64-i8mm", "and 8-bit dot products of u8 and s8",
-    byte_dots("usdot", 4, (4, 4), (1, 4)), ("-march=armv8.2-a+i8mm+dotprod",),
+    (*_ON_BLOCKS, *byte_dots("usdot", 4, (1, 4))), ("-march=armv8.2-a+i8mm+dotprod",),
     "__ARM_FEATURE_MATMUL_INT8", ("asimddp", "i8mm"))
 
 # one instruction for blocks of 2x2 sums of four products of bf16, one for two products a lane (a

@@ -48,6 +48,16 @@ def dot(suffix: str, lanes: int, mr: int, nv: int, template: str = "dot.c.j2",
     return ProductRow(name, "dot", rows, ("i8",), "i32", tile, template, rate=rate)
 
 
+BYTE_BLOCKS = "dot_byte_blocks.c.j2"  # of 8-bit rows by an instruction for blocks of 2x2 sums
+
+
+def dot_byte_blocks(suffix: str, lanes: int, mr: int, nv: int, rows: str,
+                    rate: float) -> ProductRow:
+    """Row of 8-bit products by an instruction for blocks of two rows by two columns, of which a
+    vector of sums holds one; MR is even."""
+    return dot(suffix, lanes, mr, nv, BYTE_BLOCKS, rows, rate)
+
+
 def dot_pairs(suffix: str, lanes: int, mr: int, nv: int,
               rate: float | None = None) -> ProductRow:
     """Row of bf16 products, two per lane and step: an MR x (NV*lanes) tile of f32 sums over full
@@ -150,6 +160,7 @@ def thread_nests(suffix: str) -> tuple[KernelRow, ...]:
             NestRow("loops", "loops"))
 
 
-__all__ = ["CODES", "DIGITS", "MOVED", "TILES", "TILE_STEPS", "contraction", "dot", "dot_blocks",
-           "dot_digits", "dot_expanded", "dot_grouped", "dot_integers", "dot_pairs", "dot_tiles",
-           "exchange", "nests", "operands", "thread_nests", "transform", "unit_product"]
+__all__ = ["BYTE_BLOCKS", "CODES", "DIGITS", "MOVED", "TILES", "TILE_STEPS", "contraction", "dot",
+           "dot_blocks", "dot_byte_blocks", "dot_digits", "dot_expanded", "dot_grouped",
+           "dot_integers", "dot_pairs", "dot_tiles", "exchange", "nests", "operands",
+           "thread_nests", "transform", "unit_product"]

@@ -21,11 +21,12 @@ from aotc.ir.statements import (
 )
 from aotc.ir.tile_statements import Tile, dot_step, is_narrow
 from aotc.target.base import Target
-from aotc.target.micro_kernels import DIGITS, TILES
+from aotc.target.micro_kernels import BYTE_BLOCKS, DIGITS, TILES
 
 Instance = tuple[str, dict[str, Any], Dtypes]  # (template, parameters, dtypes)
 PAIRS, ON_TILES = "aotc_pairs.h", "aotc_tiles.h"  # of products of bf16, and on matrix tiles
 GROUPS, DIGIT_SUMS = "aotc_groups.h", "aotc_digits.h"  # of grouped weights
+BLOCKS = "aotc_byte_blocks.h"  # of bytes, in blocks of 2x2 sums
 FIXED = "aotc_fixed.h"  # of integers that a multiplier and a shift scale
 FILE_BYTES = 120_000  # kernels share a file up to about this much text: files compile in parallel
 
@@ -170,6 +171,8 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
             + f"{dialect.facts.defines}#include \"{dialect.facts.header}\"\n"
             + ("#include \"aotc_num.h\"\n" f"#include \"{narrow}\"\n" if rows & {"u8", "i8"}
                else "")
+            + (f"#include \"{BLOCKS}\"\n"
+               if any(t == BYTE_BLOCKS for t, *_ in ukernels.values()) else "")
             + ("#include \"aotc_num.h\"\n" f"#include \"{PAIRS}\"\n" if BF16 in rows else "")
             + (f"#include \"aotc_num.h\"\n#include \"{ON_TILES}\"\n" if tiles else "")
             + ("#include \"aotc_num.h\"\n" f"#include \"{narrow}\"\n#include \"{GROUPS}\"\n"
