@@ -44,8 +44,7 @@ FORMS = {
 NUMBERS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 WANTED = 7.0  # instructions of the hot loop for each of tensor cores
 # of keys of so many elements: exps are more than products; of tf32, whose values are words
-LIMITS = {32: 10.0, ("tf32", 32): 9.1, **{("tf32", size): 8.0 for size in (64, 128)}}
-SPILLED = {("tf32", 32): 40}  # bytes: what is read of values one by one is on its way at once
+LIMITS = {32: 10.0, ("tf32", 32): 9.1, **{("tf32", size): 7.0 for size in (64, 128, 256)}}
 
 
 def until(stage, model, target=TARGET):
@@ -83,13 +82,15 @@ def test_attention_is_one_stream(name, dtype, tmp_path):
 
 
 @needs_cxx
-@pytest.mark.parametrize("name", every([n for n, f in FORMS.items() if f.size < 128], 20))
+@pytest.mark.parametrize("name", [
+    *every([n for n, f in FORMS.items() if f.size < 128], 20), "size 256"])
 def test_operands_of_f32_are_rounded_to_tf32_if_asked(name, tmp_path):
     form = FORMS[name]
     model, feeds = attention_form(form, "f32"), attention_feeds(form, "f32")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        built = aotc.compile(model, tmp_path / "b", target=TARGET, name="net", precision="tf32")
+        built = aotc.compile(model, tmp_path / "b", name="net", precision="tf32",
+                             target=TARGET if form.size < 256 else "cuda:sm_90")
     text = "".join(f.read_text() for f in (tmp_path / "b").glob("*_kernels_*.cu"))
     assert text.count("aotc_hold_tf32") == 1
     check(form, built.load(simulate=True).run(feeds)["y"], feeds, "f16")  # as many bits
@@ -266,7 +267,9 @@ def _connected(group, buffer):
 @pytest.mark.parametrize("gpu", GPUS)
 def test_streams_spill_nothing_and_multiply(gpu, dtype, tmp_path):
     wrong, own = [], {"precision": "tf32"} if dtype == "tf32" else {}
-    sizes = [(n, "") for n in (32, 64, 128, *(() if own else (256,)))]
+    # two steps of keys and values of 32 words of 256 elements each, and 64 rows of queries
+    fits = dtype != "tf32" or TARGETS[gpu].machine.near.capacity >= 4 * 256 * (4 * 32 + 64)
+    sizes = [(n, "") for n in (32, 64, 128, *((256,) if fits else ()))]
     for size, mask in (*sizes, (64, "added"), (64, "bias")):
         folder = tmp_path / f"{size}{mask}"
         model = attention_form(Form(1024, 1024, size=size, heads=12, mask=mask),
@@ -281,7 +284,7 @@ def test_streams_spill_nothing_and_multiply(gpu, dtype, tmp_path):
             length = len(loop.instructions) / loop.count("HMMA")
             limit = LIMITS.get((dtype, size), LIMITS.get(size, WANTED)) + 1.5 * bool(mask)
             wrong += [f"{size} {name}: spills {made.spilled} bytes"] * (
-                made.spilled > SPILLED.get((dtype, size), 0))
+                made.spilled > 0)
             wrong += [f"{size} {name}: {length:.2f} an HMMA, not {limit}"] * (length > limit)
             wrong += [f"{size} {name}: copies less than 16 bytes"] * (
                 loop.count("LDGSTS") != loop.count("LDGSTS.128"))

@@ -68,6 +68,7 @@ class StreamWriter(ProductWriter):
               a: str = "", a_turn: str = "", held: str = "") -> list[str]:
         """The products of one step, of rows in the block's memory or ``held`` in registers."""
         row = self.row(s.row)
+        assert row.stored != "f32" or swizzle is None or (swizzle.chunks, swizzle.rows) == (8, 1), s
         text = self.template(s.template).render(
             held=held, a=a, b=self.now(b), sums=s.sums.name, element=element_type(row.stored),
             kind=KIND.get(row.a, ""), mma=MMA.get("f32" + row.a, ""), depth=depth,
