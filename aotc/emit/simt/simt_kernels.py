@@ -40,7 +40,7 @@ from aotc.target.base import Target
 
 # how kernels are launched, True: that wait themselves for the one in front
 _LAUNCHES = {False: "AOTC_LAUNCH", True: "AOTC_LAUNCH_DEPENDENT"}
-FILE_BYTES = 60_000  # kernels share a file up to about this much text: files compile in parallel
+FILE_BYTES = 60_000  # about so much text of kernels shares a file: files compile in parallel
 # locals of the templates and what they call
 _LOCALS = LOCALS | frozenset("""
     MR NR TM TN BK AK BN CHUNK A_STEP B_STEP SLICES SHARE TEAMS OWNERS a_steps b_steps row_starts
@@ -63,24 +63,29 @@ def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = (),
     name, plans = prefix(plan.name), (plan, *others)
     env, rules = _environment(target.folder), rules_of(plans) if rules is None else rules
     functions = shared_functions(plans)
-    files: dict[str, str] = {}
-    chunk: list[str] = []
     library = device_library(plans)
-    files |= library
+    files = dict(library)
     bf16 = BF16 in {d for p in plans for k in p.kernels for d in (
         *(n.dtype for n in nodes(k.body)), *(p.place(b).dtype for b in k.touched))}
     groups = any(isinstance(s, BlockTile) and s.groups is not None or isinstance(s, FewRowSums)
                  and not target.product_row(s.row).per_thread
                  for p in plans for k in p.kernels for s in walk_body(k.body))
-    for number, shared in enumerate(functions):
-        chunk.append(_function(shared, target, name, env, rules))
-        if sum(map(len, chunk)) > FILE_BYTES or number + 1 == len(functions):
-            number_of = len(files) + 1 - len(library)
-            head = env.get_template("kernels.cu.j2").render(
-                name=name, target=target.name, bf16=bf16, groups=groups, library=library)
-            files[f"{name}_kernels_{number_of}.cu"] = wrap_lines(head + "\n".join(chunk))
-            chunk = []
-    return files
+    head = env.get_template("kernels.cu.j2").render(
+        name=name, target=target.name, bf16=bf16, groups=groups, library=library)
+    chunks = _even_chunks([_function(f, target, name, env, rules) for f in functions])
+    return files | {f"{name}_kernels_{n}.cu": wrap_lines(head + "\n".join(chunk))
+                    for n, chunk in enumerate(chunks, 1)}
+
+
+def _even_chunks(texts: Sequence[str]) -> list[list[str]]:
+    """Texts in order, for files of about one length: what all include takes as long in each."""
+    total = sum(map(len, texts))
+    count, end = max(1, round(total / FILE_BYTES)), 0
+    chunks: dict[int, list[str]] = {}
+    for text in texts:
+        chunks.setdefault((end + len(text) // 2) * count // total, []).append(text)
+        end += len(text)
+    return [*chunks.values()]
 
 
 @cache
