@@ -68,6 +68,8 @@ class BundleSize:
             kinds = {"code": "code", "tables": "tables", "data": "values of variables"}
             parts += [SizePart(kinds[p.kind], p.name, p.bytes) for p in self.code.parts
                       if p.kind in kinds and (p.kind, p.file) != ("tables", f"{self.name}_image")]
+            parts += [SizePart("libraries", "libraries of C and of the compiler, alignment",
+                               self.code.libraries)] if self.code.libraries else []
         return tuple(parts)
 
     @cached_property

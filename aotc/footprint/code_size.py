@@ -44,8 +44,10 @@ class CodeSize:
     """``compiler``: its command, with flags; ``bare``: it compiles for no operating system;
     ``parts``: what a program keeps that opens the weights, makes a context and runs it; ``stack``:
     bytes of the deepest chain of calls, None where ``endless`` functions have no bound;
-    ``outside``: functions that others bring (libraries of C and of the compiler); ``context``:
-    bytes of a context with the opened weights."""
+    ``outside``: functions that others bring (libraries of C and of the compiler), and bytes of
+    these ``libraries``, with what aligns the program's parts: None where there is an operating
+    system, which has them, or nothing is linked here; ``context``: bytes of a context with the
+    opened weights."""
 
     compiler: str
     bare: bool
@@ -53,6 +55,7 @@ class CodeSize:
     stack: int | None
     endless: tuple[str, ...]
     outside: tuple[str, ...]
+    libraries: int | None
     context: int
 
     def bytes(self, *kinds: str) -> int:
@@ -82,16 +85,38 @@ def measure_code(folder: Path, manifest: Manifest) -> CodeSize:
                  folder)
         objects = {p.stem: read_elf(p.read_bytes(), p.name) for p in sorted(Path(work).glob("*.o"))}
         frames = {p.stem: _frames(p.read_text(errors="replace")) for p in Path(work).glob("*.su")}
-    context = objects.pop(_PROBE)
-    found = _Linked(objects, frames, name, manifest["weights"] == "embed",
-                    [k["c"] for k in manifest["kernels"]])
-    return CodeSize(" ".join([*compiler, _OPTIMISE, *user_flags()]), bare, tuple(found.parts()),
-                    None if found.endless else found.deepest, tuple(sorted(found.endless)),
-                    tuple(sorted(found.outside)), max(s.bytes for s in context.sections
-                                                      if _PROBE in s.objects))
+        context = objects.pop(_PROBE)
+        found = _Linked(objects, frames, name, manifest["weights"] == "embed",
+                        [k["c"] for k in manifest["kernels"]])
+        parts, deepest = tuple(found.parts()), found.deepest
+        program = [*compiler, *user_flags()]
+        linked = _linked_bytes(program, Path(work), found.roots) if bare else None
+    libraries = None if linked is None else linked - sum(p.bytes for p in parts if p.kind in _FLASH)
+    return CodeSize(" ".join([*compiler, _OPTIMISE, *user_flags()]), bare, parts,
+                    None if found.endless else deepest, tuple(sorted(found.endless)),
+                    tuple(sorted(found.outside)), libraries,
+                    max(s.bytes for s in context.sections if _PROBE in s.objects))
 
 
 _PROBE = "aotc_size_probe"
+_FLASH = ("code", "tables", "data")  # kinds of parts that lie there
+
+
+def _linked_bytes(compiler: Sequence[str], work: Path, roots: Sequence[str]) -> int | None:
+    """Bytes of code and constants of a program that calls ``roots``, of the objects in a folder and
+    the compiler's libraries; None if it does not link: not every compiler for bare machines has
+    these."""
+    program = work / "linked"
+    objects = sorted(str(p) for p in work.glob("*.o") if p.stem != _PROBE)
+    command = [*compiler, "-nostartfiles", "-static", "-Wl,--gc-sections",
+               f"-Wl,--entry={roots[-1]}", *(f"-Wl,--undefined={r}" for r in roots), *objects,
+               "-o", str(program)]
+    try:
+        _run(command, work)
+        sections = read_elf(program.read_bytes(), program.name).sections
+    except AotcError:  # which names it has is known all the same
+        return None
+    return sum(s.bytes for s in sections if s.kind in _FLASH)
 
 
 def _has_no_system(compiler: Sequence[str]) -> bool:
@@ -146,10 +171,15 @@ class _Linked:
     def _section(self, node: Node) -> ElfSection:
         return self.objects[self._files[node[0]]].sections[node[1]]
 
+    @property
+    def roots(self) -> list[str]:
+        """The functions that a caller calls."""
+        opens = "weights_embedded" if self.embedded else "weights_from_memory"
+        return [f"{self.name}_{f}" for f in (opens, "init", "run")]
+
     @cached_property
     def _roots(self) -> list[Node]:
-        opens = "weights_embedded" if self.embedded else "weights_from_memory"
-        return [self._exports[f"{self.name}_{f}"] for f in (opens, "init", "run")]
+        return [self._exports[f] for f in self.roots]
 
     @cached_property
     def kept(self) -> dict[Node, tuple[Node, ...]]:

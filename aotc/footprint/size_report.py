@@ -51,8 +51,8 @@ def _notes(size: BundleSize) -> Iterator[str]:
     if size.code is not None and size.code.endless:
         yield f"the stack has no bound in {', '.join(size.code.endless)}"
     if size.code is not None and size.code.outside:
-        yield ("on top, from the libraries of C and of the compiler: "
-               + ", ".join(size.code.outside))
+        how = "on top, from" if size.code.libraries is None else "of"
+        yield f"{how} the libraries of C and of the compiler: {', '.join(size.code.outside)}"
 
 
 def _moment_lines(size: BundleSize) -> Iterator[str]:
