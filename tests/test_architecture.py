@@ -220,7 +220,6 @@ FORMAT, BOUND, NUMERICS, POLICY, TRIES = (
 NUMBERS = {
     "sched/check/check_schedule.py": {"MAX_GROWTH": POLICY, "MAX_ARENA": POLICY},
     "sched/choose/connect.py": {"NODES_LIMIT": BOUND, "DEPTH_LIMIT": BOUND},
-    "sched/candidates/connect_cost.py": {"BEAM": BOUND, "PASSES": BOUND},
     "sched/candidates/join_streams.py": {"MOST": BOUND},
     "sched/rows/stream_bounds.py": {"LOWEST": NUMERICS, "_DEEP": BOUND},
     "sched/choose/gensor.py": {"MAX_VTHREADS": BOUND, "STEPS": BOUND},
@@ -236,7 +235,8 @@ NUMBERS = {
     "sched/cost/accesses.py": {"COPY": "of any machine: a load and a store"},
     "sched/cost/lane_accesses.py": {"WORD": "of any machine with banks"},
     "sched/cost/thread_accesses.py": {"MULTIPLY_ADD": "of any machine: a product and a sum"},
-    "sched/candidates/partition.py": {"FEW": BOUND, "MAX_COMPUTES": BOUND},
+    "sched/candidates/partition.py": {"BEAM": BOUND, "PASSES": BOUND, "FEW": BOUND,
+                                      "MAX_COMPUTES": BOUND},
     "sched/cost/winograd_errors.py": {"ERRORS": NUMERICS},
     "sched/text_choices/block_writing.py": {"ENDLESS": BOUND},
     "sched/judge/judge.py": {"MAX_STAGES": BOUND}, "sched/narrowed_program.py": {"SMALL": BOUND},

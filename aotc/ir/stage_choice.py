@@ -143,7 +143,8 @@ class StageChoice:
         "them", (1, 8), (), STAGED, "staging")
     a_fetch: str | None = _text(
         "how A's elements come to that memory: as they are, while the threads go on, or each "
-        "computed, or loaded, into a register first", ("copy", "value"), (), STAGED,
+        "computed, or loaded, into a register first; or they are multiplied in the place where an "
+        "earlier stage has left them there", ("copy", "value", "place"), (), STAGED,
         "staging")
     a_width: int | None = _text(
         "elements of A that are fetched at once", (1, 16), (), STAGED, "staging")

@@ -292,8 +292,18 @@ class _Kernel:
         for p in c.puts:
             self.put(points, p, (c.acc,))
         self.operand(c, c.a, self.loops(rows, sums), "A")
+        if c.placed:
+            self.placed(c, *c.placed)
         self.operand(c, c.b, self.loops(self.loops(outer, (c.n,)), sums), "B")
         self.kept(c, outer)
+
+    def placed(self, c: Contract, by: int, terms: int) -> None:
+        """Whole tiles of rows that are multiplied where they lie, whole steps of each."""
+        first = substitute(c.a.offset, {r.axis: r.lo for r in c.m})
+        tiles = (c.end_row - c.first_row + (c.micro.mr - 1)) // c.micro.mr
+        last = first + (c.first_row + tiles * c.micro.mr - 1) * by + terms - 1
+        for at in (first, last):
+            self.access(self.scope, c.a.buffer, simplify(at), "tiles of A in place")
 
     def stream(self, s: Stream) -> None:
         """Both products, whose rows are the same; the values' A is what lies between."""

@@ -2,7 +2,8 @@
 know of the cost.
 
     rewrites    candidates of each kind, asked; layouts that go with them     ``candidates``
-    groups      candidates of merges, asked; what is stored as f16 between    ``candidates``
+    groups      candidates of merges, asked; what is stored as f16 between,   ``candidates``
+                products in a block's memory
     kernels     layouts and rows, tiles, copies                               ``choose``
     calls       new entries in fewer kernels; work items, last rows           ``candidates``
     regions     the bodies of loops and branches: this walk for each
@@ -23,6 +24,7 @@ from aotc.sched.candidates.call_tiles import choose_call_tiles
 from aotc.sched.candidates.choose_groups import choose_groups
 from aotc.sched.candidates.choose_rewrites import choose_rewrites
 from aotc.sched.candidates.choose_stored import choose_stored
+from aotc.sched.candidates.join_products import join_products
 from aotc.sched.candidates.joined_entries import join_new_entries
 from aotc.sched.candidates.row_ends import choose_row_ends
 from aotc.sched.candidates.winograd_choice import Winograd
@@ -65,6 +67,8 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
         rewrites, before = (*rewrites, *halves), program
         program = apply_rewrites(program, rewrites)
         inherit(program, before, target)
+    if asked and how == CONNECT[-1]:
+        groups = join_products(program, target, groups, apart)
     schedule = choose_kernels(
         program, target, groups, {b: x for b, x in given.items() if b in program.buffers},
         target_for_tiles(program, target) if how == GRAPHTURBO else None)

@@ -10,7 +10,14 @@ from aotc.ir.dtypes import HALF, TF32
 from aotc.ir.numbers.grouped import LEAST, WHOLE
 from aotc.target.base import Cross, Machine, Target
 from aotc.target.gpus import GPUS
-from aotc.target.kernel_rows import GroupedWeights, ProductRow, RegisterTile, SharedTile, Staging
+from aotc.target.kernel_rows import (
+    WAYS,
+    GroupedWeights,
+    ProductRow,
+    RegisterTile,
+    SharedTile,
+    Staging,
+)
 from aotc.target.micro_kernels import CODES, operands, thread_nests
 
 _LANES = 32  # threads of a warp
@@ -48,7 +55,14 @@ def _tiled(mr: int, nr: int, tm: int, tn: int, bk: int, teams: int = 1,
         "contraction.cu.j2", load_cost=load_cost, shared=SharedTile(
             steps=bk, threads=mr // tm * (nr // tn) * teams, teams=teams, thread=(tm, tn),
             sum_bytes=4 * (teams - 1) * mr * nr, registers=_REGISTERS[tm, tn], staging=Staging(
-                usual=_STAGES, least=2, most=8, ways=("copy", "value"), pitch=(bk + 4, nr))))
+                usual=_STAGES, least=2, most=8, ways=WAYS, pitch=(bk + 4, nr))))
+
+
+def _fetched(row: ProductRow) -> ProductRow:
+    """The row, whose operands both come to the memory of its steps."""
+    assert row.shared is not None and row.staging is not None, row.name
+    return replace(row, shared=replace(row.shared, staging=replace(
+        row.staging, ways=tuple(w for w in row.staging.ways if w != "place"))))
 
 
 def _few(mr: int, name: str, a: str, b: tuple[str, ...], sums: str = "f32", steps: int = 32,
@@ -85,7 +99,7 @@ def _few_on_cores(mr: int, dtype: str) -> ProductRow:
 def _expanded(mr: int, nr: int, tm: int, tn: int, bk: int, teams: int = 1) -> ProductRow:
     """Row of f32 by weights in groups for more rows, whose threads make factors of weights while
     they bring them to the block's memory."""
-    row = _tiled(mr, nr, tm, tn, bk, teams)
+    row = _fetched(_tiled(mr, nr, tm, tn, bk, teams))
     return replace(row, name=f"dot_grouped_{row.tile}__simt", category="dot", b=CODES,
                    grouped=GroupedWeights(expand=30.0))
 
@@ -100,7 +114,7 @@ def _tensor_core(mr: int, nr: int, bk: int, warp: tuple[int, int], dtype: str) -
         "contraction_mma.cu.j2", rate=rate, load_cost=1.0, shared=SharedTile(
             steps=bk, threads=mr // wm * (nr // wn) * _LANES, warp=warp,
             registers=registers, staging=Staging(
-                usual=4, least=2, most=6, ways=("copy", "value"),
+                usual=4, least=2, most=6, ways=WAYS,
                 pitch=(bk // 2, nr // 2), swizzled=True)))
 
 
@@ -120,7 +134,7 @@ def _tensor_core_bytes(mr: int, nr: int, bk: int, warp: tuple[int, int], a: str,
                        registers: int) -> ProductRow:
     """The same of bytes, u8 or s8 by s8, sums in i32: twice the products of an instruction in its
     time.  Columns lie as rows do."""
-    row = _tensor_core(mr, nr, 2 * bk, warp, HALF)
+    row = _fetched(_tensor_core(mr, nr, 2 * bk, warp, HALF))
     assert row.shared is not None and row.shared.staging is not None and row.rate is not None
     staging = replace(row.shared.staging, pitch=(bk // 4, nr // 4))
     return replace(
@@ -133,7 +147,8 @@ def _tensor_core_grouped(mr: int, nr: int, warp: tuple[int, int], dtype: str) ->
     """The same of f16 or bf16 by weights in groups, of which the panels of rows of few rows come to
     the block's memory: codes become numbers of 16 bits in registers, of which each group has sums
     of its own."""
-    row, (registers, rate) = _tensor_core(mr, nr, WHOLE, warp, dtype), _GROUPED_WARPS[warp]
+    row, (registers, rate) = _fetched(
+        _tensor_core(mr, nr, WHOLE, warp, dtype)), _GROUPED_WARPS[warp]
     assert row.shared is not None and row.shared.staging is not None
     staging = replace(row.shared.staging, pitch=(row.steps // 2, nr // 4))
     return replace(

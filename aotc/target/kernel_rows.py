@@ -15,7 +15,8 @@ from aotc.ir.numbers.grouped import Grouping, staged_rows
 from aotc.ir.tile_statements import is_narrow
 
 NESTS = ("map", "move", "reduction", "window", "transform", "loops")  # categories that are nests
-WAYS = ("copy", "value")  # to a block's memory: without a register between, or through one
+WAYS = ("copy", "value", "place")  # to a block's memory: without a register between, or through
+# one; or not at all: rows that an earlier stage has left there are multiplied where they lie
 
 
 def _require(holds: bool, row: str, wrong: str) -> None:
@@ -342,6 +343,11 @@ class ProductRow(KernelRow):
         if self.in_codes:
             steps = staged_rows(grouping or Grouping(8, steps, 2), steps)
         return 4 * (self.tile.mr * rows + steps * columns)
+
+    @property
+    def rows_bytes(self) -> int:
+        """Bytes of those that are A's."""
+        return 0 if self.staging is None else 4 * self.tile.mr * self.staging.pitch[0]
 
     @property
     def tap_bytes(self) -> int:

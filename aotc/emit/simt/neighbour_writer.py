@@ -21,7 +21,7 @@ from aotc.ir.statements import Stmt, Store, walk_body
 class NeighbourWriter(BlockWriter):
     """CUDA text of the statements of a block of threads, those that have several neighbours among
     them.  ``packed``: {buffer: the element at work of the pack that is stored there}.
-    ``store_call``: the function that stores a pack."""
+    ``store_call``: the function that stores a pack outside of the block's memory."""
 
     store_call = "aotc_store_pack"
 
@@ -53,7 +53,8 @@ class NeighbourWriter(BlockWriter):
         self.packed, self.env = {}, outside
         loop = [f"AOTC_UNROLL for (int32_t {e} = 0; {e} < {width}; ++{e}) {{", *indent(inner), "}"]
         return BracedLines(before + loop + [x for b, p in puts.items() for x in self.at_first(
-            s, b, p.offset, self.store_call, f", {writes[b]});")])
+            s, b, p.offset, NeighbourWriter.store_call if b in self.env.get("scratch", ()) else
+            self.store_call, f", {writes[b]});")])
 
     def packs(self, element: str) -> dict[str, str]:
         """What else is in registers, as of ``packed``."""

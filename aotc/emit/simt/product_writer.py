@@ -40,7 +40,7 @@ from aotc.ir.block_statements import (
     TurnSums,
 )
 from aotc.ir.contents import names_in
-from aotc.ir.dtypes import DTYPES
+from aotc.ir.dtypes import DTYPES, HALVES
 from aotc.ir.expr import Cast, Const, Var
 from aotc.ir.kernel.plan_stages import points
 from aotc.ir.simplify import simplify
@@ -233,7 +233,16 @@ class ProductWriter(NeighbourWriter):
     def now(self, box: Box, own: str = "") -> str:
         at = "" if box.offset == Const(0) else c_index(box.offset, 12)
         at = (at + own).removeprefix(" + ") if own else at
-        return self.env["buffer"](box.buffer) + (f" + ({at})" if at else "")
+        return self._rows(box.buffer) + (f" + ({at})" if at else "")
+
+    def _rows(self, buffer: str) -> str:
+        """An array in the block's memory; halves that other stages read and write as their bits,
+        as what is multiplied."""
+        there = self.env.get("scratch", {}).get(buffer)
+        if there is None or there.dtype not in HALVES:
+            return str(self.env["buffer"](buffer))
+        return (f"aotc_slice<{element_type(there.dtype)}>(shared, {there.offset}, "
+                f"{there.elements})")
 
     def few_row_sums(self, s: FewRowSums) -> list[str]:
         block = Scalars(self.env, self.names)

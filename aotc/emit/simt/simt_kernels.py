@@ -105,7 +105,7 @@ def _function(shared: Shared, target: Target, name: str, env: jinja2.Environment
     values: Env = {
         "buffer": lambda b: b.removeprefix(OWN) if b.startswith(OWN) else (
             f"s_{b}" if b in scratch else f"t_{b}"),
-        "arrays": {a.buffer: a for a in kernel.arrays}, "vars": {},
+        "arrays": {a.buffer: a for a in kernel.arrays}, "vars": {}, "scratch": scratch,
         "rule": rule_call(rules, kernel, "aotc", "fault")}
     names = names_in(kernel.body)
     alone = _unwritten(shared) if target.dependent_launches else None

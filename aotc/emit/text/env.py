@@ -6,6 +6,7 @@ from typing import NotRequired, TypedDict
 from aotc.emit.text.dialect import Dialect
 from aotc.ir.access import ArrayOf
 from aotc.ir.expr import Expr, Guarded
+from aotc.ir.kernel.plan_kernels import Scratch
 
 
 class Env(TypedDict):
@@ -14,7 +15,7 @@ class Env(TypedDict):
     operands. get, put: where elements are reached through functions: (buffer, C text of its index,
     dtype) -> C text of the value; and with the value before the dtype, of the statement that stores
     it. reads, writes: likewise of neighbours, (buffer, C text of the first one's address, of how
-    many) -> C text of the address."""
+    many) -> C text of the address. scratch: what lies in the memory of a block of threads."""
 
     buffer: Callable[[str], str]
     arrays: Mapping[str, ArrayOf]
@@ -24,6 +25,7 @@ class Env(TypedDict):
     put: NotRequired[Callable[[str, str, str, str], str]]
     reads: NotRequired[Callable[[str, str, str], str]]
     writes: NotRequired[Callable[[str, str, str], str]]
+    scratch: NotRequired[Mapping[str, Scratch]]
 
 
 class KernelEnv(Env):

@@ -125,12 +125,13 @@ class Contract:
     reduction axes; k: the innermost reduction axis. ``puts`` use Var ``acc``. turned: None where
     results are stored as they come; slices: None where sums run whole. whole: which of "rows" and
     "columns" fill every register tile; tiles of the others may be cut at their end. grain: the
-    first column, and the end of the last, are multiples of it. rounds: operands that lie in memory
-    as f32 are rounded to what the row multiplies, which they may not be. With mode "expanded" a
-    panel of grouped weights is expanded to f32 in the scratch ``b.pad`` for all rows. writing: the
-    Schedule's choices. again: threads that share it wait behind each tile, because what comes next
-    uses the memory of its steps. part: the rows that a work item has, of all that ``m`` counts
-    (None: all). wide: neighbouring columns of the results that one thread has.
+    first column, and the end of the last, are multiples of it. rounds: operands that are f32 in
+    memory are rounded to what the row multiplies. With mode "expanded" a panel of grouped weights
+    is expanded to f32 in the scratch ``b.pad`` for all rows. writing: the Schedule's choices.
+    again: threads that share it wait behind each tile: what comes next uses its steps' memory.
+    part: the rows that a work item has, of all that ``m`` counts (None: all). wide: neighbouring
+    columns of the results that one thread has. placed: (elements from row to row, terms that are
+    read of each) of rows that are multiplied where they lie.
     """
 
     micro: MicroKernel
@@ -152,6 +153,7 @@ class Contract:
     again: bool = False
     part: Range | None = None
     wide: Wide | None = None
+    placed: tuple[int, int] | None = None
 
     @property
     def row(self) -> str:
@@ -167,7 +169,7 @@ class Contract:
         """True if a table in a block's memory says where the rows of a tile start.  Threads that
         copy rows of one tap know that by themselves."""
         staged = self.a.mode == "rows" and bool(self.writing.stages)
-        return staged and (bool(self.taps) or self.writing.a_fetch != "copy")
+        return staged and (bool(self.taps) or self.writing.a_fetch not in ("copy", "place"))
 
     @property
     def row_count(self) -> Expr:

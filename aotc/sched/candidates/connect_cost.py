@@ -15,15 +15,11 @@ from collections.abc import Collection
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.sched.candidates.join_streams import join_streams
-from aotc.sched.candidates.partition import Partition
+from aotc.sched.candidates.partition import BEAM, search_merges
 from aotc.sched.choose.connect import number_groups, register_groups
 from aotc.sched.judge.judge import Judge
-from aotc.sched.model.tilegraph import order_groups
 from aotc.sched.rows.stream_stages import is_stream
 from aotc.target.base import Target
-
-BEAM = 3
-PASSES = 3  # over all edges
 
 
 def connect_by_cost(program: Program, target: Target, beam: int = BEAM,
@@ -34,28 +30,7 @@ def connect_by_cost(program: Program, target: Target, beam: int = BEAM,
     groups = join_streams(program, target, register_groups(program, apart))
     judge = Judge(program, target)
     judge.own |= {*apart, *(c for g in groups if is_stream(g) for c in g.computes)}
-    start = Partition.of(program, groups, judge)
-    states, edges = [start], _edges(program, start)
-    for _ in range(PASSES):  # a merge can open the way for an edge that was refused before
-        best = states[0]
-        for source, sink in edges:
-            news = [s.joined(source, sink, judge) for s in states]
-            grown = states + [s for s in news if s is not None]
-            states = sorted({s.key: s for s in grown}.values(), key=lambda s: s.seconds)[:beam]
-        if states[0] is best:
-            break
-    return number_groups(map(judge.finished, order_groups(program, states[0].all_groups())))
-
-
-def _edges(program: Program, start: Partition) -> tuple[tuple[str, str], ...]:
-    """(producer, consumer) pairs of the first compute's names, in order of production."""
-    seen: dict[tuple[str, str], None] = {}
-    for g in order_groups(program, start.all_groups()):
-        for o in g.outputs:
-            for s in program.consumers.get(o, ()):
-                if start.owner[s.outs[0]] != g.name:
-                    seen[g.computes[0], s.outs[0]] = None
-    return tuple(seen)
+    return number_groups(map(judge.finished, search_merges(program, judge, groups, beam)))
 
 
 __all__ = ["connect_by_cost"]

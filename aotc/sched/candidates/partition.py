@@ -14,6 +14,8 @@ from aotc.ir.schedule import Group
 from aotc.sched.judge.judge import Judge
 from aotc.sched.model.tilegraph import order_groups
 
+BEAM = 3
+PASSES = 3  # over all edges
 FEW = 64  # changes to a mapping that are kept beside it
 MAX_COMPUTES = 128  # of one group
 V = TypeVar("V")
@@ -137,4 +139,31 @@ class Partition:
                     yield self._group(s.outs[0])
 
 
-__all__ = ["Changed", "Partition"]
+def search_merges(program: Program, judge: Judge, groups: Sequence[Group],
+                  beam: int = BEAM) -> tuple[Group, ...]:
+    """The groups as they are merged where that pays, each after those it reads from."""
+    start = Partition.of(program, groups, judge)
+    states, edges = [start], _edges(program, start)
+    for _ in range(PASSES):  # a merge can open the way for an edge that was refused before
+        best = states[0]
+        for source, sink in edges:
+            news = [s.joined(source, sink, judge) for s in states]
+            grown = states + [s for s in news if s is not None]
+            states = sorted({s.key: s for s in grown}.values(), key=lambda s: s.seconds)[:beam]
+        if states[0] is best:
+            break
+    return order_groups(program, states[0].all_groups())
+
+
+def _edges(program: Program, start: Partition) -> tuple[tuple[str, str], ...]:
+    """(producer, consumer) pairs of the first compute's names, in order of production."""
+    seen: dict[tuple[str, str], None] = {}
+    for g in order_groups(program, start.all_groups()):
+        for o in g.outputs:
+            for s in program.consumers.get(o, ()):
+                if start.owner[s.outs[0]] != g.name:
+                    seen[g.computes[0], s.outs[0]] = None
+    return tuple(seen)
+
+
+__all__ = ["BEAM", "Changed", "Partition", "search_merges"]

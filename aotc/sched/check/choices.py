@@ -52,7 +52,8 @@ def row_legal(row: KernelRow) -> dict[str, Legal]:
     """{choice: values that a row can have}, where those are fewer than others can."""
     staging = row.staging
     return {} if staging is None else {"stages": (staging.least, staging.most),
-                                       "a_fetch": staging.ways, "b_fetch": staging.ways}
+                                       "a_fetch": staging.ways,
+                                       "b_fetch": tuple(w for w in staging.ways if w != "place")}
 
 
 def value_faults(row: KernelRow, choice: StageChoice) -> list[str]:

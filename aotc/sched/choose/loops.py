@@ -62,11 +62,11 @@ def choose_loops(program: Program, target: Target, groups: Sequence[Group],
         if is_stream(g):
             done.append(replace(g, choices=stream_choices(program, target, g)))
             continue
-        found = {}
+        found, c.rows = {}, c.rows_of_items(g)
         for s in c.stages[g.name]:
             how, find = ("anchor", _anchor_choice) if g.anchor in s.computes else (
                 "choice", _stage_choice)
-            found[s.name] = c.once(how, s, partial(find, c, s))
+            found[s.name] = c.once(f"{how} of {c.rows} rows", s, partial(find, c, s))
         done.append(replace(g, choices=found | {
             s: replace(found.get(s, UNSAID), split=old.split, reuse=old.reuse)
             for s, old in g.choices.items() if old.split or old.reuse}))
@@ -314,7 +314,7 @@ def _contraction_choice(c: Settled, f: Factors, lane: Axis) -> StageChoice:
     load, guard = rows_in_place(f, bool(c.target.machine.threads))
     k, a_mode = _row_mode(c, f, load, guard)
     terms = estimate(k.extent) if a_mode == "rows" else estimate_volume(r.extent for r in f.k)
-    pick = partial(pick_row, c.target, m, estimate(lane.extent), k=terms,
+    pick = partial(pick_row, c.target, m, estimate(lane.extent), k=terms, items=c.rows,
                    exact=exact_dtypes(c.program, c.target, f))
     row = pick(fits=partial(reads_operands, c.program, c.offset, f))
     if is_endless(guard, k) and row.shared is None:

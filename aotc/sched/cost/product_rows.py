@@ -12,6 +12,7 @@ from aotc.ir.program import Program
 from aotc.sched.cost.row_cost import row_waste
 from aotc.sched.cost.wave_cost import tiles_seconds
 from aotc.sched.model.held_numbers import is_held
+from aotc.sched.rows.placed_rows import may_place
 from aotc.sched.rows.row_reads import rows_fit
 from aotc.target.base import Target
 from aotc.target.kernel_rows import ProductRow
@@ -31,14 +32,16 @@ def reads_operands(program: Program, offset: Callable[[Load], Expr], f: Factors,
 
 
 def pick_row(target: Target, m: int, n: int, narrow: Sequence[ProductRow] = (), k: int = 0,
-             exact: Collection[str] = ("f32",),
+             exact: Collection[str] = ("f32",), items: int = 0,
              fits: Callable[[ProductRow], bool] = lambda row: not wants_panels(row)) -> ProductRow:
     """The row with the least waste (M = 1 has its own rows), of those whose operands are one of
     ``exact``, dtypes that hold the elements of both, so that nothing is rounded; or one of
     ``narrow``, those for narrower numbers, if there are some.  k: terms that a row sums at a
-    time; fits: of a row that can read the operands."""
-    legal = narrow or [u for u in target.rows("contraction")
-                       if u.a in exact and fits(u)]
+    time; fits: of a row that can read the operands; items: rows of the work items of several
+    stages, which whole tiles of rows that are read where they lie have (0: of one)."""
+    own = [u for u in target.rows("contraction") if u.a in exact]
+    placed = [u for u in own if items and may_place(u) and items % u.tile.mr == 0]
+    legal = narrow or placed or [u for u in own if fits(u)]
     rows = [u for u in legal if u.serves(m)] or legal
     return min(rows, key=lambda u: waste_of(target, u, m, n, k))
 

@@ -3,9 +3,10 @@ reaches a part of its multipliers and has a part of the memory, whatever the oth
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 from aotc.ir.dtypes import ELEMENTS
-from aotc.sched.cost.block_figures import product_figures, tile_reach
+from aotc.sched.cost.block_figures import block_figures, product_figures, tile_reach
 from aotc.sched.cost.group_cost import (
     Aligned,
     Cost,
@@ -15,7 +16,7 @@ from aotc.sched.cost.group_cost import (
     padding,
 )
 from aotc.sched.cost.row_cost import row_rate
-from aotc.sched.model.group_numbers import GroupModel, Widths
+from aotc.sched.model.group_numbers import Boxes, GroupModel, Widths
 from aotc.target.base import Machine
 from aotc.target.kernel_rows import ProductRow
 
@@ -31,15 +32,51 @@ def spread_over_waves(cost: Cost, model: GroupModel, machine: Machine, tile: Wid
     items = model.tiles(tile)
     waves = -(-items // machine.workers)
     boxes = model.boxes(tile)
-    deep = max([a.deep for a in aligned], default=1.0)
-    work = model.work(tile, boxes)[0] * padding(model, aligned, boxes) * deep
-    reach = min([tile_reach(machine, r, waves) for r in rows], default=machine.tuning.tile_rate)
-    several = machine.threads and all(product_figures(machine, r).blocks > 1 for r in rows)
-    busy = waves * work / (machine.flops * reach)
+    if machine.threads and len(model.stages) > 1 and rows:
+        busy, several = _stages_seconds(model, machine, tile, boxes, aligned, rows)
+        inner = machine.position(machine.near.name) - 1  # each worker has a part of that, too
+        busy = max(busy, waves * cost.levels[inner][2] / items * machine.workers / memory_rate(
+            machine, machine.memories[inner]))
+    else:
+        deep = max([a.deep for a in aligned], default=1.0)
+        work = model.work(tile, boxes)[0] * padding(model, aligned, boxes) * deep
+        reach = min([tile_reach(machine, r, waves) for r in rows],
+                    default=machine.tuning.tile_rate)
+        several = machine.threads > 0 and all(product_figures(machine, r).blocks > 1 for r in rows)
+        busy = waves * work / (machine.flops * reach)
     _, _, moved = cost.levels[0]
     turns = max(1.0, items / machine.workers) if several else waves
     fetched = turns * moved / items / (machine.memory.bandwidth / machine.workers)
     return replace(cost, seconds=max(cost.seconds, max(busy, fetched) + cost.launch))
+
+
+def _stages_seconds(model: GroupModel, machine: Machine, tile: Widths, boxes: Boxes,
+                    aligned: Sequence[Aligned], rows: Sequence[ProductRow]) -> tuple[float, bool]:
+    """(seconds of a worker's work items, whether it holds several) where the threads of a block go
+    through several stages, one after the other.  What stages hand each other leaves room for fewer
+    blocks; those that there are wait for each tile's first columns and at barriers while others
+    work."""
+    tuning, waves = machine.tuning, -(-model.tiles(tile) // machine.workers)
+    threads, (_, live) = max(r.threads for r in rows), model.inner(tile, boxes)
+    held = min(waves, *(block_figures(machine, r, threads, live + staged_columns(r)).blocks
+                        for r in rows))
+    busy = waited = 0.0
+    for a, row in zip(aligned, rows, strict=True):
+        widths = boxes[a.stage][0]
+        work = prod(widths) * model.stages[a.stage].per_point * padding(model, (a,), boxes) * a.deep
+        busy += work / (machine.flops * tile_reach(machine, row, held))
+        tiles = -(-prod(widths[p] for p in a.rows) // a.mr) * -(-widths[a.lane] // a.nr)
+        waited += tiles * (tuning.far_wait + 2 * tuning.barrier)
+    for s in {*range(len(boxes))} - {a.stage for a in aligned}:
+        far = any(x.buffer not in model.scratch for x in model.stages[s].reads)
+        step = tuning.fold_step if far else tuning.fold_part
+        waited += -(-prod(boxes[s][0]) // threads) * step + tuning.barrier
+    return waves * (busy + waited / held), held > 1
+
+
+def staged_columns(row: ProductRow) -> int:
+    """Bytes of a block's memory for the usual steps of a product's columns."""
+    return 0 if row.staging is None else row.staging.usual * (row.step_bytes - row.rows_bytes)
 
 
 def tiles_seconds(machine: Machine, row: ProductRow, m: int, n: int, k: int) -> float:
@@ -73,4 +110,5 @@ def shared_seconds(machine: Machine, cost: Cost, items: int) -> float:
     return overlap_seconds(machine, terms) + cost.launch + fork_join_seconds(machine, items)
 
 
-__all__ = ["shared_seconds", "spread_over_waves", "tiles_seconds"]
+__all__ = ["shared_seconds", "spread_over_waves", "staged_columns",
+           "tiles_seconds"]

@@ -24,6 +24,7 @@ from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import simplify
 from aotc.sched.model.boxes import Dims, Places
 from aotc.sched.model.stored_sizes import ALIGN
+from aotc.sched.rows.placed_rows import PlacedRows
 from aotc.target.base import Machine, Target
 
 
@@ -40,12 +41,14 @@ class Context:
     slab: Size = 0  # bytes
     values: dict[Expr, Expr] = field(default_factory=dict)  # Axis bound by the kernel -> its value
     bases: dict[str, Expr] = field(default_factory=dict)  # buffer -> where its box begins
+    placed: dict[str, PlacedRows] = field(default_factory=dict)  # scratch that lies for products
 
     def place(self, buffer: str) -> Callable[[Shape], Expr]:
         """Function from logical index to element offset in the buffer's memory."""
         if buffer in self.local:
             dims = self.local[buffer]
-            strides = scratch_strides(dims, self.schedule.layouts.get(buffer))
+            strides = scratch_strides(dims, self.schedule.layouts.get(buffer),
+                                      self.placed.get(buffer))
 
             def relative(index: Shape) -> Expr:
                 total = self.bases.get(buffer, Const(0))
@@ -100,10 +103,13 @@ def end_of(scratch: Scratch) -> Size:
     return scratch.offset + (size + ALIGN - 1) // ALIGN * ALIGN
 
 
-def scratch_strides(dims: Dims, layout: LayoutJson | None) -> list[Expr]:
-    """Strides of a scratch buffer's dims ((lo, size) each), ordered as its layout says."""
+def scratch_strides(dims: Dims, layout: LayoutJson | None,
+                    placed: PlacedRows | None = None) -> list[Expr]:
+    """Strides of a scratch buffer's dims ((lo, size) each), ordered as its layout says, with room
+    behind the last one where it is ``placed``."""
     order = scratch_order(layout, len(dims))
-    strides = row_major([as_expr(dims[d][1]) for d in order])
+    sizes = [as_expr(dims[d][1]) for d in order]
+    strides = row_major(sizes if placed is None else [*sizes[:-1], Const(placed.pitch)])
     return [strides[order.index(d)] for d in range(len(dims))]
 
 

@@ -9,12 +9,13 @@ from aotc.ir.kernel.plan_stages import Bindings
 from aotc.ir.program import Program
 from aotc.ir.schedule import APART, REGISTER, SHARED, Group, Schedule
 from aotc.sched.items.context import Context
-from aotc.sched.memory.scratch import elements, round_up_bytes
+from aotc.sched.memory.scratch import round_up_bytes, scratch_elements
 from aotc.sched.model.box_end_names import name_bounds
 from aotc.sched.model.boxes import AnchorTile, Box, tile_anchor
 from aotc.sched.model.slide import Boxes, step_boxes
 from aotc.sched.model.stages import Stage, group_stages
 from aotc.sched.model.tilegraph import Life, best_fit, best_fit_places
+from aotc.sched.rows.placed_rows import find_placed
 from aotc.target.base import Target
 
 
@@ -43,8 +44,11 @@ def open_group(program: Program, schedule: Schedule, target: Target, group: Grou
     ctx = Context(program, schedule, target, group, local, [],
                   values=dict(tile.let + tile.step_let + step.lets + lets))
     made = {o.buffer: i for i, s in enumerate(stages) for o in s.outputs}
+    layouts = {b for b in local if schedule.layouts.get(b)}
+    ctx.placed |= {b: p for b, p in find_placed(program, target, group, stages, local).items()
+                   if b not in layouts and p.elements(local[b]) is not None}
     for b in sorted(ctx.local, key=made.__getitem__):
-        ctx.add_local(b, elements(ctx.local[b]))
+        ctx.add_local(b, scratch_elements(local[b], ctx.placed.get(b)))
     at = Opened(ctx, stages, tile, step, lets, boxes)
     if group.scratch == SHARED:
         _share_places(at)

@@ -8,6 +8,7 @@ reads and ``check_schedule`` accept.
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
+from math import isfinite
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order
@@ -31,11 +32,14 @@ from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.runs import NamedRun, Run, best_run, with_run
 from aotc.sched.choose.slices import streamed_fold
 from aotc.sched.choose.stores_across_lanes import lanes_across
+from aotc.sched.choose.tile import choose_tiles
 from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.decided import decided_cost, usual_product
 from aotc.sched.cost.group_cost import Aligned, Cost, group_cost, pressure_seconds, resident_buffers
 from aotc.sched.cost.stream_cost import stream_rows, stream_seconds
+from aotc.sched.judge.axis_extents import Fixed, blocked_axes, nearly_equal
+from aotc.sched.judge.placed_groups import all_placed, has_products, placed_tiles
 from aotc.sched.judge.text_choice_cost import copy_said, written_seconds
 from aotc.sched.memory.scratch import bounded_tile
 from aotc.sched.model.group_model import group_model
@@ -52,8 +56,6 @@ from aotc.sched.model.tilegraph import merge_groups
 from aotc.sched.rows.stream_stages import find_stream, is_stream
 from aotc.sched.text_choices.choose_writing import kernel_faults
 from aotc.target.base import Target
-
-Fixed = dict[str, Widths]  # axes of an anchor, or sums of stages -> the extents to try
 
 MAX_STAGES = 64  # of one group: bounds generated code and deciding time
 
@@ -76,11 +78,12 @@ class Verdict:
 
 class Judge:
     """Verdicts on groups of one Program on one target, each distinct one given once.  start: groups
-    for which tensors lie in memory as they want (None: those connected at register level)."""
+    for which tensors lie in memory as they want (None: those connected at register level).
+    together: of those of several stages with products that threads share, and no other merges."""
 
-    def __init__(self, program: Program, target: Target,
-                 start: Sequence[Group] | None = None) -> None:
-        self.program, self.target = program, target
+    def __init__(self, program: Program, target: Target, start: Sequence[Group] | None = None,
+                 together: bool = False) -> None:
+        self.program, self.target, self.together = program, target, together
         self.free = resident_buffers(program, target.machine)
         # how tensors lie in memory, about
         self.start = connect(program) if start is None else tuple(start)
@@ -93,6 +96,7 @@ class Judge:
         self.own = stages_of_forms(program).keys() | {
             s.outs[0] for s in program.steps if not isinstance(s, Compute)}
         self.known: dict[int, Verdict] = {}
+        self.alone: dict[int, float] = {}
         self.refused: set[tuple[int, int, Hashable]] = set()  # merges that are not legal
         self.pairs: dict[tuple[int, int], tuple[Group, Group, tuple[Group, float] | None]] = {}
         self.numbers: dict[Hashable, int] = {}
@@ -127,11 +131,13 @@ class Judge:
             return None
         group = merge_groups(self.program, a, b, self.target.machine.homes[0].name)
         merge_stages(self.program, a, b, group)
+        if self.together and not has_products(self.program, self.target, group):
+            return None
         found = self.verdict(group)
         if not found.legal:
             self.refused.add(key)
             return None
-        parts = self.verdict(a).seconds + self.verdict(b).seconds
+        parts = self._alone(a, group) + self._alone(b, group)
         tuning = self.target.tuning
         gone = [b for b in a.outputs if b not in group.outputs]
         gain = parts - found.seconds + min(tuning.slack * parts, pressure_seconds(
@@ -139,6 +145,20 @@ class Judge:
         if gain < tuning.merge_gain * parts:  # a worse state: it must not win a tie
             gain = min(gain, -1e-9)
         return group, gain
+
+    def _alone(self, part: Group, whole: Group) -> float:
+        """Seconds of a part of a group, with the work items that it gets as a kernel where those of
+        the whole are priced so."""
+        if not has_products(self.program, self.target, whole):
+            return self.verdict(part).seconds
+        key = self.signature(part)
+        if key not in self.alone:
+            self.alone[key] = self.verdict(part).seconds
+            if isfinite(self.alone[key]) and len(group_stages(self.program, part)) == 1:
+                with_rows, layouts = self._with_rows(part)
+                self.alone[key] = self.priced(choose_tiles(
+                    self.program, self.target, (with_rows,), layouts)[0]).seconds
+        return self.alone[key]
 
     def priced(self, group: Group) -> Cost:
         """Cost of a finished group, at the work items it has."""
@@ -233,16 +253,31 @@ class Judge:
                 return self._streamed(group)
             if len(stages) > MAX_STAGES:
                 return Verdict(False, why=f"{len(stages)} stages")
-            if len(stages) > 1 and self.target.machine.threads and any(
-                    contraction_factors(self.program, s) for s in stages):
-                # what one costs beside other stages of a block has never been measured
-                return Verdict(False, why="a product of a block of threads has its own kernel")
+            if has_products(self.program, self.target, group):
+                return self._placed(group) if self.together else Verdict(
+                    False, why="products of a block of threads are joined when halves are known")
             group, layouts = self._with_rows(group)
             model = group_model(self.program, group, self.orders, access_costs(
                 self.program, self.target, group, layouts), self.target.tuning)
             return self._costed(group, layouts, stages, model)
         except ScheduleError as err:
             return Verdict(False, why=str(err))
+
+    def _placed(self, group: Group) -> Verdict:
+        """Of a group whose products find their rows where earlier stages have left them: the
+        cheapest legal tile."""
+        found = []
+        for tile in placed_tiles(self.program, self.target, group):
+            tiled = replace(group, tile=tile, parallel=tuple(tile))
+            with_rows, layouts = self._with_rows(tiled)
+            if all_placed(self.program, self.target, with_rows):
+                found.append((self.priced(tiled), tile, with_rows, layouts))
+        for cost, tile, with_rows, layouts in sorted(found, key=lambda x: x[0].seconds):
+            verdict = Verdict(True, cost.seconds, tuple(tile.items()),
+                              self.target.machine.homes[0].name, cost.levels[0][2], str(cost))
+            if self._accepted(with_rows, layouts, verdict):
+                return verdict
+        return Verdict(False, why="its products do not find their rows in the memory of a block")
 
     def _streamed(self, group: Group) -> Verdict:
         """Of a group that streams: its rows make its tile."""
@@ -268,7 +303,7 @@ class Judge:
                              fixed=fixed, grains=grains, strict=several, aligned=aligned,
                              free=self.free)
 
-        blocked = _blocked_axes(model, self.target, group) if several else {}
+        blocked = blocked_axes(model, self.target, group) if several else {}
         try:
             found = constructed(blocked | fixed)
         except ScheduleError:  # too wide: cut them after all
@@ -360,7 +395,7 @@ class Judge:
         *outer, tile = found.state.tiles
         best, cost = tile, found.cost
         for i, (a, n) in enumerate(zip(model.axes[:model.rank], model.extents)):
-            for t in _nearly_equal(n, tile[i], self.target.machine.workers, grains.get(a, 1)):
+            for t in nearly_equal(n, tile[i], self.target.machine.workers, grains.get(a, 1)):
                 new = best[:i] + (t,) + best[i + 1:]
                 found_cost = group_cost(model, self.target.machine, (*outer, new),
                                         found.state.vthreads, aligned, self.free)
@@ -449,34 +484,6 @@ class Judge:
         schedule = Schedule(self.target.name, (group,),
                             {b: x.to_json() for b, x in layouts.items()})
         return not kernel_faults(self.program, schedule, self.target, group)
-
-
-def _blocked_axes(model: GroupModel, target: Target, group: Group) -> Fixed:
-    """{axis: (its extent,)} of the anchor's axes along which a window computes neighbours together:
-    cut, every tile has edges, where it computes them one by one.  So of those that cut an axis over
-    whose digits the loops of a stage run."""
-    whole = model.boxes(model.extents)
-    places = [(i, s.axes.index(group.choices[s.name].block)) for i, s in enumerate(model.stages)
-              if group.choice(s.name).block
-              and target.row(group.choices[s.name].row).category == "window"]
-    places += [(i, s.axes.index(group.choices[s.name].digits)) for i, s in enumerate(model.stages)
-               if group.choice(s.name).digits]
-    out: Fixed = {}
-    for d, (a, n) in enumerate(zip(model.axes[:model.rank], model.extents)):
-        boxes = model.boxes(model.extents[:d] + (1,) + model.extents[d + 1:])
-        if any(boxes[i][0][p] < whole[i][0][p] for i, p in places):
-            out[a] = (n,)
-    return out
-
-
-def _nearly_equal(extent: int, tile: int, workers: int, unit: int) -> list[int]:
-    """Extents below ``tile`` that cut an axis into nearly equal tiles: into as many as ``tile``
-    does, or into as many as serve all workers alike; in whole grains."""
-    count = -(-extent // tile)
-    if count == 1:
-        return []  # whole axes stay whole: some must
-    even = {-(-extent // c) for c in (count, -(-count // workers) * workers)}
-    return sorted({-(-t // unit) * unit for t in even if -(-t // unit) * unit < tile})
 
 
 def _numbered(expr: Expr, number: Mapping[str, str]) -> str:

@@ -10,8 +10,10 @@ from aotc.ir.block_statements import LEAST_COPY
 from aotc.ir.category import copied_load
 from aotc.ir.dtypes import DTYPES, HALVES, is_int
 from aotc.ir.expr import Axis, Const, Expr, Load, axes_of, substitute, walk
+from aotc.ir.kernel.plan_kernels import LoweredKernel
 from aotc.ir.kernel.plan_stages import Contract, Nest, points
 from aotc.sched.model.lane_nests import picks_element
+from aotc.sched.rows.placed_rows import placed_rows
 from aotc.target.kernel_rows import ProductRow
 
 # the choices of both operands
@@ -33,11 +35,11 @@ class Way:
                 f"{which}_along": self.along}
 
 
-def ways_left(c: Contract, which: str, row: ProductRow, scratch: Collection[str],
+def ways_left(c: Contract, which: str, row: ProductRow, scratch: Mapping[str, int],
               lined: Collection[str]) -> tuple[Way, ...]:
     """How operand ``which`` of a Contract, "a" or "b", may be fetched, the usual way first, of the
-    ways that its ``writing`` leaves.  scratch: buffers in the block's memory; lined: those that
-    begin at a multiple of 16 bytes outside of it.  ScheduleError where none is left."""
+    ways that its ``writing`` leaves.  scratch: elements of buffers in the block's memory; lined:
+    those that begin at a multiple of 16 bytes outside of it.  ScheduleError where none is left."""
     said, ways = c.writing.said, _ways(c, which, row, scratch, lined)
     left = tuple(w for w in ways if all(said.get(k, v) == v for k, v in w.said(which).items()))
     if not left:
@@ -46,7 +48,7 @@ def ways_left(c: Contract, which: str, row: ProductRow, scratch: Collection[str]
     return left
 
 
-def _ways(c: Contract, which: str, row: ProductRow, scratch: Collection[str],
+def _ways(c: Contract, which: str, row: ProductRow, scratch: Mapping[str, int],
           lined: Collection[str]) -> list[Way]:
     assert row.staging is not None, row.name
     o, other = (c.a if which == "a" else c.b), other_axis(which)
@@ -57,7 +59,8 @@ def _ways(c: Contract, which: str, row: ProductRow, scratch: Collection[str],
     copied = "copy" in row.staging.ways and stored == own
     first = "sum" if o.mode in ("rows", "packed", "columns") else other
     best = first if o.mode != "packed" or _side_by_side(c, which, first) else other
-    out = []
+    out = [Way("place", 1, "sum")] * (which == "a" and o.buffer in scratch and placed_rows(
+        c, row, scratch[o.buffer]) is not None)
     for along in (best, *({"sum", other} - {best})):
         inside = runs_inside(c, which, along)
         # columns of a step may take the place of its rows, where a row's instructions read both
@@ -79,6 +82,11 @@ def other_axis(which: str) -> str:
 def runs_inside(c: Contract, which: str, along: str) -> bool:
     """True if neighbours along an axis usually are neighbours in the block's memory, too."""
     return along == ("sum" if which == "a" or is_int(c.micro.dtypes.sums) else "columns")
+
+
+def scratch_room(kernel: LoweredKernel) -> dict[str, int]:
+    """{scratch of a kernel: its elements, 0 where nobody knows}."""
+    return {s.name: s.elements if isinstance(s.elements, int) else 0 for s in kernel.scratch}
 
 
 def fetch_faults(c: Contract, scratch: Collection[str], lined: Collection[str],
@@ -218,4 +226,4 @@ def _counted_computed(c: Contract, which: str, along: str,
 
 
 __all__ = ["Way", "check_team", "fetch_faults", "may_team", "most_threads_together", "other_axis",
-           "own_axis", "runs_inside", "steps_between", "ways_left"]
+           "own_axis", "runs_inside", "scratch_room", "steps_between", "ways_left"]

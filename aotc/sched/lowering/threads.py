@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Binary, Expr, Load, substitute, walk
+from aotc.ir.expr import Expr, Load, substitute, walk
 from aotc.ir.kernel.plan_kernels import LoweredKernel, Scratch
 from aotc.ir.kernel.plan_stages import Call, Contract, HeldRows, Nest, Stream, points
 from aotc.ir.kernel.plan_stages import Stage as PlanStage
@@ -35,8 +35,10 @@ from aotc.sched.lowering.operand_ways import (
     check_team,
     fetch_faults,
     may_team,
+    scratch_room,
     ways_left,
 )
+from aotc.sched.rows.placed_rows import most_steps, placed_rows
 from aotc.target.base import Target
 from aotc.target.kernel_rows import ProductRow
 
@@ -69,7 +71,7 @@ def share_by_threads(kernel: LoweredKernel, target: Target,
     kernel = with_held_rows(kernel, target, lined := lined or {})
     if kernel.block is None:
         return kernel
-    lines = lines_of(kernel, lined)
+    lines, room = lines_of(kernel, lined), scratch_room(kernel)
 
     def shared(n: int, s: PlanStage) -> PlanStage:
         if isinstance(s, Nest):
@@ -85,8 +87,10 @@ def share_by_threads(kernel: LoweredKernel, target: Target,
         for key in ("order", *(("stages", *WAY_CHOICES) if row.staging is not None else ())):
             find_choice(s, key, f"kernel {kernel.about.title}")
         for which in "ab" if row.staging is not None else "":
-            ways_left(s, which, row, {x.name for x in kernel.scratch}, lined)
-        return replace(s, again=_used_again(kernel, n), wide=wide_of_product(s, row, lines))
+            ways_left(s, which, row, room, lined)
+        placed = placed_rows(s, row, room[s.a.buffer]) if s.writing.a_fetch == "place" else None
+        return replace(s, again=_used_again(kernel, n), wide=wide_of_product(s, row, lines),
+                       placed=placed)
 
     stages = tuple(shared(n, s) for n, s in enumerate(kernel.stages))
     return replace(kernel, stages=stages, block=replace(
@@ -102,7 +106,7 @@ def shared_stream(s: Stream, kernel: LoweredKernel, target: Target, lined: Lined
         for key in ("stages", *(k for k in WAY_CHOICES if k[0] in sides)):
             find_choice(c, key, title)
         for which in sides:
-            ways_left(c, which, row, {x.name for x in kernel.scratch}, lined)
+            ways_left(c, which, row, scratch_room(kernel), lined)
     if s.scores.writing.stages != s.values.writing.stages:
         raise ScheduleError([f"{title}: stages {s.scores.writing.stages} of {s.owner}, "
                              f"{s.values.writing.stages} of the other product of its stream; "
@@ -166,10 +170,8 @@ def _one_tile(c: Contract, ends: Ends) -> bool:
 
 def _most(r: Range, ends: Ends) -> int:
     """Upper bound of a range's steps."""
-    hi = substitute(r.hi, ends)
-    terms = (hi.a, hi.b) if isinstance(hi, Binary) and hi.op == "min" else (hi,)
-    known = [upper(simplify(t - r.lo)) for t in terms]
-    return min((n for n in known if n is not None), default=_ANYWHERE)
+    most = most_steps(replace(r, hi=substitute(r.hi, ends)))
+    return _ANYWHERE if most is None else most
 
 
 def with_ends(kernel: LoweredKernel) -> LoweredKernel:
@@ -207,8 +209,8 @@ def _staged_bytes(stage: PlanStage, target: Target, threads: int, lined: Lined) 
     assert isinstance(stage, Contract) and row.shared is not None, stage.row
     if row.staging is None:
         return row.shared.sum_bytes + staged_row_bytes(stage, row, lined)
-    shared = max(row.shared.sum_bytes, row.bytes_of_step(stage.micro.grouping) * (
-        stage.writing.stages or 1))
+    step = row.bytes_of_step(stage.micro.grouping) - (row.rows_bytes if stage.placed else 0)
+    shared = max(row.shared.sum_bytes, step * (stage.writing.stages or 1))
     taps = 1
     for t in stage.taps:
         most = upper(t.axis.extent)

@@ -2,5 +2,5 @@
 
 The storey above the facts: where things lie, by lifetimes and sizes alone.
 
-Imports of ``sched``: model.
+Imports of ``sched``: model, rows.
 """

@@ -21,6 +21,7 @@ from aotc.sched.model.size import estimate, reach
 from aotc.sched.model.stages import Stage, group_stages
 from aotc.sched.model.stored_sizes import ALIGN
 from aotc.sched.model.tilegraph import best_fit
+from aotc.sched.rows.placed_rows import PlacedRows
 from aotc.target.base import Machine, Target
 
 
@@ -35,6 +36,12 @@ def elements(dims: Dims) -> Size:
     count = simplify(prod((as_expr(n) for _, n in dims), start=Const(1)))
     most = upper(count)
     return count if most is None else most
+
+
+def scratch_elements(dims: Dims, placed: PlacedRows | None) -> Size:
+    """The same of scratch that lies for products that read it in place."""
+    most = None if placed is None else placed.elements(dims)
+    return elements(dims) if most is None else most
 
 
 def scratch_bytes(program: Program, group: Group, likely: bool = False) -> int:
@@ -106,4 +113,4 @@ def _points(machine: Machine, anchor: Stage, tile: Mapping[str, int]) -> int:
                 or estimate(a.extent) for a in anchor.axes)
 
 
-__all__ = ["bounded_tile", "elements", "round_up_bytes", "scratch_bytes"]
+__all__ = ["bounded_tile", "elements", "round_up_bytes", "scratch_bytes", "scratch_elements"]

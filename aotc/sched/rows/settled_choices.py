@@ -3,6 +3,7 @@ products want to read them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from math import prod
 from typing import TypeVar
 
 from aotc.ir.access import offset_of
@@ -37,11 +38,18 @@ class Settled:
         self.known = target_memo(program, target)
         # how contractions read their rows: (load, the dims that the sum runs over, those of rows)
         self.wanted: dict[str, Wanted] = {}
+        self.rows = 0  # of the work items of the group at hand, where those bound register tiles
 
     def offset(self, load: Load) -> Expr:
         """Element offset of a Load under the layouts chosen so far."""
         layout = self.layouts.get(load.buffer)
         return offset_of(load.index, self.program.shape(load.buffer), layout)
+
+    def rows_of_items(self, group: Group) -> int:
+        """Rows of the work items of a group of several stages that threads share, which bound the
+        register tiles of its products; 0 of others."""
+        together = self.target.machine.threads and len(self.stages[group.name]) > 1
+        return prod(group.tile.values()) if together and group.tile else 0
 
     def once(self, what: str, s: Stage, find: Callable[[], R]) -> R:
         """``find()``, which decides something of a stage from what is known of its buffers, and

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.kernel.plan_kernels import LoweredKernel
 from aotc.ir.kernel.plan_stages import Contract, Nest, points
-from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.simplify import upper
 from aotc.ir.stage_choice import TEXTS
 from aotc.sched.cost.block_cost import (
@@ -25,6 +24,7 @@ from aotc.sched.lowering.operand_ways import (
     most_threads_together,
     own_axis,
     runs_inside,
+    scratch_room,
     steps_between,
     ways_left,
 )
@@ -43,13 +43,15 @@ def shared_product(c: Contract, kernel: LoweredKernel, target: Target,
     row = target.product_row(c.row)
     found: dict[str, int | str] = {"order": _order(c, target.machine)}
     if row.staging is not None:
-        accesses, scratch = 0.0, {s.name for s in kernel.scratch}
+        accesses, scratch = 0.0, scratch_room(kernel)
         for which in "ab":
             ways = ways_left(c, which, row, scratch, lined)
             costs = [way_cost(c, which, w, target) for w in ways]
             found |= pick_cheapest(ways, costs, 0).said(which)
             accesses += min(costs)
-        found["stages"] = _stages(row, c.micro.grouping, kernel, target, accesses)
+        step = row.bytes_of_step(c.micro.grouping)
+        step -= row.rows_bytes if found["a_fetch"] == "place" else 0
+        found["stages"] = _stages(row, step, kernel, target, accesses)
     return found | c.writing.said
 
 
@@ -111,6 +113,8 @@ def way_cost(c: Contract, which: str, way: Way, target: Target) -> float:
     """``fetch_cost`` of an operand of a Contract that is fetched in a way."""
     row = target.product_row(c.row)
     assert row.staging is not None, row.name
+    if way.fetch == "place":
+        return 0.0
     count = row.tile.mr if which == "a" else row.tile.nr
     axis, steps, inner = own_axis(c, which), row.steps, runs_inside(c, which, way.along)
     there = count if axis is None else upper(axis.extent) or count
@@ -135,17 +139,16 @@ def _order(c: Contract, machine: Machine) -> str:
                                 for w in ways], machine.tuning.same_order - 1)
 
 
-def _stages(row: ProductRow, grouping: Grouping | None, kernel: LoweredKernel, target: Target,
+def _stages(row: ProductRow, step: int, kernel: LoweredKernel, target: Target,
             accesses: float) -> int:
-    """Steps of a product's sum in the block's memory: as usual for the row, or so many as save
-    time and fit."""
+    """Steps of a product's sum, of ``step`` bytes each, in the block's memory: as usual for the
+    row, or so many as save time and fit."""
     staging = row.staging
     assert staging is not None, row.name
     room, slab = target.machine.near.capacity, kernel.slab_bytes
     assert isinstance(slab, int), slab
-    step = row.bytes_of_step(grouping)
-    ways = [staging.usual, *(n for n in range(staging.least, staging.most + 1)
-                             if n != staging.usual and slab + n * step <= room)]
+    fit = [n for n in range(staging.least, staging.most + 1) if slab + n * step <= room]
+    ways = sorted(fit, key=lambda n: n != staging.usual) or [staging.least]
     machine, tuning = target.machine, target.tuning
     most = -(-estimate(kernel.tiles) // machine.workers)
 

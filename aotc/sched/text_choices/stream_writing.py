@@ -8,7 +8,7 @@ from aotc.ir.schedule import Group
 from aotc.sched.cost.block_cost import pick_cheapest
 from aotc.sched.expand.expansion import with_writing
 from aotc.sched.lowering.group_to_stages import Staged
-from aotc.sched.lowering.operand_ways import ways_left
+from aotc.sched.lowering.operand_ways import scratch_room, ways_left
 from aotc.sched.text_choices.block_writing import way_cost
 from aotc.target.base import Target
 
@@ -21,7 +21,7 @@ def stream_writing(group: Group, target: Target, found: Staged, lined: Collectio
     stream = with_writing(stage, name, group)
     assert isinstance(stream, Stream), stream
     said = next((n for c in stream.products if (n := c.writing.stages)), None)
-    scratch, choices = {x.name for x in found.kernel.scratch}, dict(group.choices)
+    scratch, choices = scratch_room(found.kernel), dict(group.choices)
     for owner, c, sides in zip((stream.owner, name), stream.products, ("ab", "b")):
         row, chosen = target.product_row(c.row), dict[str, int | str]()
         assert row.staging is not None, row.name

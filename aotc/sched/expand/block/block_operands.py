@@ -1,7 +1,7 @@
 """How the operands of a product come to the memory of its block: where each element lies outside of
 it, and whether it exists."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aotc.ir.block_statements import Fetch, Hold, Recall, Registers, Rounded, Shares
 from aotc.ir.category import copied_load
@@ -18,6 +18,7 @@ from aotc.ir.expr import (
     all_hold,
     as_expr,
     compare,
+    minimum,
     substitute,
     walk,
 )
@@ -41,6 +42,7 @@ from aotc.ir.statements import (
 from aotc.sched.expand.block.block_codes import BlockCodes
 from aotc.sched.expand.block.block_steps import ROW_STARTS, BlockSteps
 from aotc.sched.expand.tile_loops import flat_index
+from aotc.sched.rows.placed_rows import first_place
 
 _VALID = Var(f"{OWN}valid", "bool")
 ALWAYS = Const(True, "bool")
@@ -83,7 +85,7 @@ class Operands:
     def row_table(self) -> Body:
         """Where every row of the tile starts, for every tap."""
         at, c = self.at, self.at.c
-        if c.a.mode != "rows":
+        if c.a.mode != "rows" or c.placed:
             return ()
         offset: Expr = c.a.offset
         if c.a.guard is not None:
@@ -107,6 +109,23 @@ class Operands:
         at = self.at
         elements = at.mr * at.bk // at.way("a")[1]
         return Registers("a_starts", elements, 1, at.threads, "i32")
+
+    def zeros_behind(self) -> Body:
+        """Zeros in what a tile reads of rows where they lie that are not there: behind the last
+        term up to whole steps, and behind the last row."""
+        at, c = self.at, self.at.c
+        by, terms = c.placed or (0, 0)
+        first, (m, k) = first_place(c), (at.m, at.k)
+        spot = simplify(first + (at.m0 + m) * by + k)
+        nothing: Expr = Const(0.0, "f32")
+        nothing = Cast(at.dtype("a"), nothing) if at.dtype("a") in HALVES else nothing
+        zero = Store((Put(c.a.buffer, spot, nothing),))
+        whole = Range(k, Const(0), Const(terms))
+        last = simplify(minimum(at.rows - at.m0, as_expr(at.mr)))
+        left = {"sum": (Range(m, Const(0), Const(at.mr)), replace(whole, lo=c.k.axis.extent)),
+                "rows": (Range(m, last, Const(at.mr)), whole)}
+        return tuple(Spread(r, "threads", at.threads, (zero,)) for what, r in left.items()
+                     if c.placed and not at.whole(what))
 
     # ------------------------------------------------------------ steps
 

@@ -56,7 +56,8 @@ def block_product(expansion: Expansion, at: BlockSteps, sizes: Mapping[str, Size
     totals = Sums("total", at.mr, at.nr, at.teams, f"of {of}")
     parts = at.part or at.grouping is not None
     own = totals if parts else sums
-    tile: Body = (*operands.row_table(), sums, *((totals,) if parts else ()),
+    tile: Body = (*operands.row_table(), *operands.zeros_behind(), sums,
+                  *((totals,) if parts else ()),
                   _steps_ahead(at, operands, sums, totals),
                   *_teams(at, own), *((Barrier(),) if c.again else ()),
                   *((TurnSums(own, c.wide.width),) if c.wide and at.row.turns else ()),
@@ -96,7 +97,8 @@ def _steps_ahead(at: BlockSteps, operands: Operands, sums: Sums, totals: Sums) -
     begun = compare("ge", at.next, ahead)
     wait: Body = (If(begun, ((Arrived(at.stages - 2),) * copies + (Barrier(),))),)
     fetch: Body = (If(compare("lt", at.next, at.steps), (
-        *at.place_of(at.next), *operands.fetched("a"), *operands.fetched("b"))),
+        *at.place_of(at.next), *(() if at.c.placed else operands.fetched("a")),
+        *operands.fetched("b"))),
         *(Commit(),) * copies)
     return For(at.next, Const(0), simplify(at.steps + ahead), (
         *wait, *fetch, If(begun, (Let(at.step, simplify(at.next - ahead)),

@@ -4,7 +4,7 @@ first column and row of a tile, ``~next``, the step of the sum that comes to the
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aotc.ir.block_statements import BlockArray, Constants, Digits, Swizzle
 from aotc.ir.dtypes import DTYPES, HALVES
@@ -14,6 +14,7 @@ from aotc.ir.numbers.grouped import Grouping, staged_rows
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import OWN, Body, Box, For, Let, Range
 from aotc.ir.tile_statements import dot_step
+from aotc.sched.rows.placed_rows import first_place
 from aotc.target.kernel_rows import ProductRow, SharedTile
 
 A_STEPS, B_STEPS, OTHERS, ROW_STARTS = (
@@ -93,7 +94,7 @@ class BlockSteps:
 
     def is_rounded(self, which: str) -> bool:
         """True if an operand's elements are f32 that the row multiplies as narrower ones."""
-        return not self.is_copied(which) and self.dtype(which) in HALVES
+        return self.way(which)[0] == "value" and self.dtype(which) in HALVES
 
     @property
     def by_columns(self) -> bool:
@@ -105,7 +106,7 @@ class BlockSteps:
     def keeps_starts(self) -> bool:
         """True if each thread knows in registers where the rows start that it copies from: the same
         ones in every step."""
-        return self.c.a.mode == "rows" and not self.c.has_row_table
+        return self.c.a.mode == "rows" and not (self.c.has_row_table or self.c.placed)
 
     # ------------------------------------------------------------ sizes
 
@@ -240,7 +241,8 @@ class BlockSteps:
     def pitches(self) -> tuple[int, int]:
         """Elements from one row of a step of A, or of B, to the next."""
         a, b = self._words
-        return 4 * a // self.size("a"), 4 * b // self.size("b")
+        by, _ = self.c.placed or (4 * a // self.size("a"), 0)
+        return by, 4 * b // self.size("b")
 
     @property
     def _words(self) -> tuple[int, int]:
@@ -258,6 +260,7 @@ class BlockSteps:
             return None, None
         a, b = (_swizzle(words, 16 // self.size(which))
                 for words, which in zip(self._words, "ab"))
+        a = None if self.c.placed else a
         return a, b if self.grouping is None else _codes_swizzle(self.grouping, self.nr)
 
     @property
@@ -285,6 +288,10 @@ class BlockSteps:
         slot = simplify(step % self.stages)
         a, b = (Box(self.array(x), slot * self.named(each), (self.named(by), Const(1)))
                 for x, each, by in ((A_STEPS, "A_STEP", "AK"), (B_STEPS, "B_STEP", "BN")))
+        if self.c.placed:  # where an earlier stage has left them
+            first = first_place(self.c) + self.m0 * self.named("AK")
+            return replace(a, buffer=self.c.a.buffer,
+                           offset=simplify(first + step * self.named("BK"))), b
         return a, b
 
     def arrays(self) -> tuple[BlockArray, ...]:
@@ -293,8 +300,9 @@ class BlockSteps:
         (of_a, of_b), (ak, bn) = map(self.size, "ab"), self.pitches
         a = BlockArray(self.array(A_STEPS), self.dtype("a"), (self.stages, self.mr, ak), self.base,
                        "steps of A, MR rows of BK, AK apart")
+        held = () if self.c.placed else (a,)
         b = BlockArray(self.array(B_STEPS), self.dtype("b"), (self.stages, self.b_rows, bn),
-                       a.offset + of_a * a.elements,
+                       a.offset + (of_a * a.elements if held else 0),
                        f"steps of B, {self.grouping}: codes, then what groups have" if (
                            self.grouping is not None) else
                        "steps of B, NR columns of BK, BN apart" if self.by_columns else
@@ -304,7 +312,7 @@ class BlockSteps:
         starts = BlockArray(ROW_STARTS, "i32", (self.tap_count, self.mr),
                             b.offset + of_b * b.elements,
                             "where rows start in memory; -1: a row of zeros")
-        return (a, b, *((others,) if self.teams > 1 else ()),
+        return (*held, b, *((others,) if self.teams > 1 else ()),
                 *((starts,) if self.c.has_row_table else ()))
 
     @property
