@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Expr, Load, substitute, walk
+from aotc.ir.kernel.operands import Operand
 from aotc.ir.kernel.plan_kernels import LoweredKernel, Scratch
 from aotc.ir.kernel.plan_stages import Call, Contract, HeldRows, Nest, Stream, points
 from aotc.ir.kernel.plan_stages import Stage as PlanStage
@@ -230,10 +231,10 @@ def with_barriers(kernel: LoweredKernel, places: Mapping[str, Place]) -> Lowered
     since: list[MemoryAccess] = []
     for n, stage in enumerate(kernel.stages):
         mine = _accesses(kernel, places, n)
-        if any(_meet(x, y) for x in since for y in mine):
+        if any(_meet(x, y) for x in since for y in _early(stage, mine)):
             out.append(n)
             since = []
-        since = [] if _ends_with_barrier(stage) else since + mine
+        since = [] if _ends_with_barrier(stage) else [*(() if _waits(stage) else since), *mine]
     return replace(kernel, block=replace(kernel.block, barriers=tuple(out)))
 
 
@@ -251,14 +252,16 @@ def barrier_faults(plan: Plan) -> list[str]:
         for n, stage in enumerate(kernel.stages):
             since = [] if n in kernel.block.barriers else since
             mine = _accesses(kernel, places, n)
-            clash = next(((x, y) for x in since + mine for y in mine
-                          if (x.stage < n or x.buffer != y.buffer) and _meet(x, y)), None)
+            early = _early(stage, mine)
+            clash = next(((x, y) for x in since + mine for y in mine if (
+                y in early if x.stage < n else x.buffer != y.buffer) and _meet(x, y)), None)
             if clash is not None:
                 x, y = clash
                 faults.append(
                     f"kernel {kernel.name}, stage {n} ({stage.row}): {_verb(y)} {y.buffer} where "
                     f"stage {x.stage} {_verb(x)} {x.buffer}, without a barrier between them")
-            since = [] if _ends_with_barrier(stage) else since + mine
+            since = [] if _ends_with_barrier(stage) else [
+                *(() if _waits(stage) else since), *mine]
             if isinstance(stage, Contract) and not stage.again and _used_again(kernel, n):
                 faults.append(f"kernel {kernel.name}, stage {n} ({stage.row}): the memory of its "
                               "steps is used again, without a barrier behind a tile")
@@ -282,6 +285,22 @@ def _verb(access: MemoryAccess) -> str:
 def _ends_with_barrier(stage: PlanStage) -> bool:
     """True if no thread is still busy with a stage when another goes on behind it."""
     return isinstance(stage, (Nest, HeldRows)) and stage.team > 1
+
+
+def _waits(stage: PlanStage) -> bool:
+    """True for a product whose threads have all come to its first step before it touches what
+    other stages do: rows that it multiplies where they lie, and its results."""
+    return isinstance(stage, Contract) and stage.placed is not None
+
+
+def _early(stage: PlanStage, mine: Sequence[MemoryAccess]) -> Sequence[MemoryAccess]:
+    """What a stage touches before any barrier of its own: of a product that ``_waits`` its columns
+    alone, and zeros that nobody else writes or reads as anything else."""
+    if not _waits(stage):
+        return mine
+    assert isinstance(stage, Contract), stage
+    columns = {b for b, _ in _operand_reads(stage.b)}
+    return [x for x in mine if not x.writes and x.buffer in columns]
 
 
 def _accesses(kernel: LoweredKernel, places: Mapping[str, Place],
@@ -338,9 +357,18 @@ def _reads(stage: Nest | HeldRows | Contract | Stream) -> Iterator[tuple[str, Ex
         exprs += [] if isinstance(stage.fold, str) else stage.fold.update
     else:
         for o in (stage.a, stage.b):
-            exprs += [e for e in (o.offset, o.stride, o.guard, o.value) if isinstance(e, Expr)]
-            if o.mode not in ("packed", "held"):
-                yield o.buffer, None
+            yield from _operand_reads(o)
+    yield from _loads_of(exprs)
+
+
+def _operand_reads(o: Operand) -> Iterator[tuple[str, Expr | None]]:
+    """The same of an operand of a product."""
+    if o.mode not in ("packed", "held"):
+        yield o.buffer, None
+    yield from _loads_of([e for e in (o.offset, o.stride, o.guard, o.value) if isinstance(e, Expr)])
+
+
+def _loads_of(exprs: Sequence[Expr]) -> Iterator[tuple[str, Expr | None]]:
     for e in exprs:
         for n in walk(e):
             if isinstance(n, Load):
