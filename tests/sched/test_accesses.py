@@ -16,7 +16,7 @@ from aotc.sched.choose.loops import choose_loops
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.group_cost import Aligned, done_work, needed_work, scattered_seconds
 from aotc.sched.cost.lane_score import _stored_as_wanted
-from aotc.sched.judge.judge import _blocked_axes
+from aotc.sched.judge.axis_extents import blocked_axes
 from aotc.sched.model.group_model import group_model
 from aotc.sched.model.group_numbers import Extra
 from aotc.sched.model.stages import Output
@@ -165,9 +165,9 @@ def test_windows_keep_their_rows_whole_in_a_chain():
     window = V3.rows("window")[0].name
     g = Group("g", ("d", "y"), ("y",), "y", {"d": "L1"}, choices={
         "d": StageChoice(window, "c", block="w")})
-    assert _blocked_axes(group_model(p, g), V3, g) == {"ow": (64,)}
+    assert blocked_axes(group_model(p, g), V3, g) == {"ow": (64,)}
     g = with_tables(g, ukernel={"d": "loops"}, loops={})
-    assert _blocked_axes(group_model(p, g), V3, g) == {}
+    assert blocked_axes(group_model(p, g), V3, g) == {}
 
 
 def test_lanes_run_along_what_a_contraction_sums_over():

@@ -21,7 +21,8 @@ from aotc.sched import CONNECT, check_schedule, decide, lower
 from aotc.sched.candidates.connect_cost import connect_by_cost
 from aotc.sched.choose.connect import register_groups, separate_groups
 from aotc.sched.cost.group_cost import pressure_seconds
-from aotc.sched.judge.judge import Judge, _nearly_equal
+from aotc.sched.judge.axis_extents import nearly_equal
+from aotc.sched.judge.judge import Judge
 from aotc.sched.model.tilegraph import merge_groups
 from aotc.sched.report.summary import pattern, summarise
 from aotc.target import get_target
@@ -169,7 +170,7 @@ def test_the_beam_finds_no_worse_than_one_edge_at_a_time():
     (99, 64, 1, [50]), (99, 64, 6, [54]), (1599, 64, 1, [62]), (96, 32, 1, [24]),
     (96, 48, 1, []), (100, 100, 1, [])])
 def test_tiles_of_equal_size_for_two_workers(extent, tile, unit, found):
-    assert _nearly_equal(extent, tile, 2, unit) == found
+    assert nearly_equal(extent, tile, 2, unit) == found
 
 
 def test_a_tie_goes_to_the_way_that_stores_less():
