@@ -38,4 +38,5 @@ RISCV64 = Target(
             for m, n in ((12, 2), (6, 2), (1, 4)))
     + (*nests("rvv", _STORED), transform("rvv")),
     "defined(__riscv_v)", ("v",), "riscv64", cross=_CROSS,
-    vectors=VectorFacts(False, (4, 2, 1), 8, prefetches=False, tiles=False, held=29))
+    vectors=VectorFacts(False, (4, 2, 1), 8, prefetches=False, tiles=False, held=29),
+    lane_steps=(1, 2))

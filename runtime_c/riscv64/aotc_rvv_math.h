@@ -34,29 +34,36 @@ AOTC_RVV AOTC_F AOTC_M(aotc_relu)(AOTC_F x, size_t vl)
     return AOTC_AS_FLOAT(__riscv_vmax(AOTC_AS_INT(x), 0, vl));
 }
 
+/* a where it is the larger one, and where it is NaN; b if that is NaN. */
+AOTC_RVV AOTC_MASK AOTC_M(aotc_keeps_max)(AOTC_F a, AOTC_F b, size_t vl)
+{
+    return __riscv_vmor(__riscv_vmfge(a, b, vl), __riscv_vmfne(a, a, vl), vl);
+}
+
+AOTC_RVV AOTC_MASK AOTC_M(aotc_keeps_min)(AOTC_F a, AOTC_F b, size_t vl)
+{
+    return __riscv_vmor(__riscv_vmfle(a, b, vl), __riscv_vmfne(a, a, vl), vl);
+}
+
 /* Lanes from vl on keep those of a. */
 AOTC_RVV AOTC_F AOTC_M(aotc_max_tu)(AOTC_F a, AOTC_F b, size_t vl)
 {
-    const AOTC_F m = __riscv_vmerge(b, a, __riscv_vmfge(a, b, vl), vl); /* b if either is NaN */
-    return __riscv_vmerge_tu(a, m, a, __riscv_vmfne(a, a, vl), vl);
+    return __riscv_vmerge_tu(a, b, a, AOTC_M(aotc_keeps_max)(a, b, vl), vl);
 }
 
 AOTC_RVV AOTC_F AOTC_M(aotc_min_tu)(AOTC_F a, AOTC_F b, size_t vl)
 {
-    const AOTC_F m = __riscv_vmerge(b, a, __riscv_vmfle(a, b, vl), vl);
-    return __riscv_vmerge_tu(a, m, a, __riscv_vmfne(a, a, vl), vl);
+    return __riscv_vmerge_tu(a, b, a, AOTC_M(aotc_keeps_min)(a, b, vl), vl);
 }
 
 AOTC_RVV AOTC_F AOTC_M(aotc_max)(AOTC_F a, AOTC_F b, size_t vl)
 {
-    const AOTC_F m = __riscv_vmerge(b, a, __riscv_vmfge(a, b, vl), vl);
-    return __riscv_vmerge(m, a, __riscv_vmfne(a, a, vl), vl);
+    return __riscv_vmerge(b, a, AOTC_M(aotc_keeps_max)(a, b, vl), vl);
 }
 
 AOTC_RVV AOTC_F AOTC_M(aotc_min)(AOTC_F a, AOTC_F b, size_t vl)
 {
-    const AOTC_F m = __riscv_vmerge(b, a, __riscv_vmfle(a, b, vl), vl);
-    return __riscv_vmerge(m, a, __riscv_vmfne(a, a, vl), vl);
+    return __riscv_vmerge(b, a, AOTC_M(aotc_keeps_min)(a, b, vl), vl);
 }
 
 /* ------------------------------------------------------------------ across all lanes */
