@@ -39,8 +39,8 @@ FLAGS = "-O3 -march=rv64gcv"
 MODELS = ("digits", "bert_tiny", "squeezenet1_1", "mobilenet_v2", "bsrn")
 DLEN = 128
 UNBOUNDED = 64  # extent of a dimension that has no largest one
-# what marks a function as a micro-kernel of contractions
-CONTRACTION = "_contraction_"
+# what marks a function as a micro-kernel of products, and the rows of those
+PRODUCTS, ROWS = ("_contraction_", "_dot_"), ("contraction", "dot")
 
 
 @dataclass(frozen=True)
@@ -140,17 +140,17 @@ def _run(command, folder=None):
         raise AotcError(f"{command[0]}: exit status {done.returncode}: {done.stderr[-2000:]}")
 
 
-def measure(path, folder, plugin, vlens):
-    """({(target, vlen): Costs by function}, names of the functions that call contraction
-    micro-kernels) of a model for ``riscv64`` and ``c``; the names are those of ``riscv64``."""
+def measure(path, folder, plugin, vlens, targets=("riscv64", "c")):
+    """({(target, vlen): Costs by function}, names of the functions that call micro-kernels of
+    products) of a model for ``targets``; the names are those of ``riscv64``."""
     found, callers = {}, set()
-    for target in ("riscv64", "c"):
+    for target in targets:
         bundle = Path(folder) / f"{Path(path).stem}_{target}"
         aotc.compile(path, bundle, target=target, name="model")
         program = build_program(bundle)
         found.update({(target, v): count(program, plugin, v) for v in vlens})
         callers |= {k["c"] for k in read_manifest(bundle)["kernels"] if target == "riscv64"
-                    and any(row.startswith("contraction") for row in k["rows"])}
+                    and any(row.startswith(ROWS) for row in k["rows"])}
         shutil.rmtree(bundle)
     return found, callers
 
@@ -171,12 +171,10 @@ def model_path(name, folder):
 
 def summary(name, vlen, dlen, found, callers):
     """One row of the table as a dict: totals of both bundles, their ratio, and vector micro-ops
-    for each of the multiply-adds: of the contraction micro-kernels alone, and of everything in the
+    for each of the multiply-adds: of the micro-kernels of products alone, and of everything in the
     kernels that call them (epilogues, packing, whatever is fused)."""
     ours, portable = (total(found[t, vlen]) for t in ("riscv64", "c"))
-    kernels = total(c for c in found["riscv64", vlen] if CONTRACTION in c.function)
-    whole = total(c for c in found["riscv64", vlen]
-                  if CONTRACTION in c.function or c.function in callers)
+    kernels, whole = product_costs(found["riscv64", vlen], callers)
     return {"model": name, "vlen": vlen, "dlen": dlen, "score": ours.score(vlen, dlen),
             "portable": portable.score(vlen, dlen),
             "ratio": ours.score(vlen, dlen) / portable.score(vlen, dlen),
@@ -186,6 +184,13 @@ def summary(name, vlen, dlen, found, callers):
             "contraction": kernels.overhead, "with_callers": whole.overhead,
             "contraction_spills": kernels.spills,
             "spills": ours.spills, "portable_spills": portable.spills}
+
+
+def product_costs(costs, callers):
+    """(the Cost of the micro-kernels of products, the same with the kernels that call them)."""
+    kernels = [c for c in costs if any(p in c.function for p in PRODUCTS)]
+    around = [c for c in costs if c.function in callers]
+    return total(kernels), total(kernels + around)
 
 
 HEAD = (f"{'model':14}{'VLEN':>5}{'score':>10}{'portable':>10}{'ratio':>7}{'scalar':>9}"

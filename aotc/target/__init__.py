@@ -22,12 +22,12 @@ from aotc.target.cpu import (
 )
 from aotc.target.cuda import CUDA, SM_80, SM_86, SM_87, SM_89, SM_90, SM_120
 from aotc.target.dsa import STCP920
-from aotc.target.riscv import RISCV64
+from aotc.target.riscv import RISCV, RISCV64, RISCV64_ZVFH
 from aotc.target.wasm import WASM32
 
 TARGETS = {t.name: t for t in (C, X86_V1, X86_V3, X86_V4, X86_V4_VNNI, X86_V4_BF16, X86_V4_AMX, X86,
                                AARCH64, AARCH64_DOT, AARCH64_I8MM, AARCH64_BF16,
-                               AARCH64_ANDROID, RISCV64, WASM32, CUDA, SM_80, SM_86, SM_87, SM_89,
+                               AARCH64_ANDROID, *RISCV, WASM32, CUDA, SM_80, SM_86, SM_87, SM_89,
                                SM_90, SM_120, STCP920, *CORTEX)}
 
 
@@ -36,8 +36,8 @@ _AS_COMPILERS = {"avx512_vnni": "avx512vnni",
 
 
 def flags_of(text: str) -> frozenset[str]:
-    """What a CPU can do by its /proc/cpuinfo: x86's flags, Arm's features, or the letters of RISC-V
-    extensions."""
+    """What a CPU can do by its /proc/cpuinfo: x86's flags, Arm's features, or RISC-V's extensions:
+    letters, and names of several."""
     for line in text.splitlines():
         name, _, value = map(str.strip, line.partition(":"))
         if name == "flags":
@@ -45,7 +45,8 @@ def flags_of(text: str) -> frozenset[str]:
         if name == "Features":  # Arm
             return frozenset(value.split())
         if name == "isa":
-            return frozenset(value.partition("_")[0].removeprefix("rv64"))
+            letters, *names = value.split("_")
+            return frozenset(letters.removeprefix("rv64")) | set(names)
     return frozenset()
 
 
@@ -85,7 +86,8 @@ def native_target(precision: str = "f32") -> Target:
     own = filter(pays_here, (X86_V4_AMX, X86_V4_BF16, AARCH64_BF16)) if precision in (
         "bf16", "mixed") else ()
     return next(filter(runs_here, (
-        *own, X86_V4_VNNI, X86_V4, X86_V3, X86_V1, AARCH64_I8MM, AARCH64_DOT, AARCH64, RISCV64)), C)
+        *own, X86_V4_VNNI, X86_V4, X86_V3, X86_V1, AARCH64_I8MM, AARCH64_DOT, AARCH64,
+                        RISCV64_ZVFH, RISCV64)), C)
 
 
 def get_target(name: str, precision: str = "f32") -> Target:

@@ -1,6 +1,9 @@
 """RISC-V targets: 64-bit with the vector extension 1.0, any vector length from 128 bits on."""
 
+from dataclasses import replace
+
 from aotc.target.base import Cross, Machine, Memory, Target, VectorFacts
+from aotc.target.kernel_rows import KernelRow
 from aotc.target.micro_kernels import contraction, dot, nests, transform
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -28,15 +31,42 @@ _MACHINE = Machine((Memory("DRAM", 1 << 62, 10e9, "host"),
                    scratch="L2")
 
 _STORED = ("f32", "f16", "bf16", "u8", "i8", "u16", "i16", "i32")
-# Sums are as wide as leaves registers for a second value of B, so that the next load overlaps the
-# multiply-adds: 13 rows of 2 registers, 6 of 4.  Of 14 rows, or 7, clang 19 copies sums or spills.
+
+
+def _rows(nv: int) -> tuple[KernelRow, ...]:
+    """Rows of products with panels of NV times the nominal lanes, and of nests.
+
+    Sums are as wide as leaves registers for a second value of B, so that the next load overlaps the
+    multiply-adds: 13 rows of 2 registers, 6 of 4.  Of 14 rows, or 7, clang 19 copies sums or
+    spills."""
+    products = [contraction("rvv", _LANES, m, nv) for m in (13, 12, 6, 5)]
+    dots = [dot("rvv", _LANES, m, n, rows=rows) for rows in ("u8", "i8")
+            for m, n in ((12, nv), (6, nv), (1, 4))]
+    return (*products, contraction("rvv", _LANES, 1, 4), *dots, *nests("rvv", _STORED),
+            transform("rvv"))
+
+
 RISCV64 = Target(
     "riscv64", "64-bit RISC-V with the vector extension 1.0, vectors of any length", _LANES,
-    ("-march=rv64gcv",), "riscv64", _MACHINE,
-    tuple(contraction("rvv", _LANES, m, n) for m, n in ((13, 2), (12, 2), (6, 2), (5, 2), (1, 4)))
-    + tuple(dot("rvv", _LANES, m, n, rows=rows) for rows in ("u8", "i8")
-            for m, n in ((12, 2), (6, 2), (1, 4)))
-    + (*nests("rvv", _STORED), transform("rvv")),
-    "defined(__riscv_v)", ("v",), "riscv64", cross=_CROSS,
-    vectors=VectorFacts(False, (4, 2, 1), 8, prefetches=False, tiles=False, held=29),
+    ("-march=rv64gcv",), "riscv64", _MACHINE, _rows(2), "defined(__riscv_v)", ("v",), "riscv64",
+    cross=_CROSS, vectors=VectorFacts(False, (4, 2, 1), 8, prefetches=False, tiles=False, held=29),
     lane_steps=(1, 2))
+
+# one instruction converts f16 each way
+RISCV64_ZVFH = replace(
+    RISCV64, name="riscv64-zvfh", description=f"{RISCV64.description}, and of f16",
+    cflags=("-march=rv64gcv_zvfh",), requires="defined(__riscv_v) && defined(__riscv_zvfh)",
+    cpu_flags=("v", "zvfh"), halves=True)
+
+# panels of 64 columns, which 2 registers hold: half of the loads of rows
+RISCV64_LONG = replace(
+    RISCV64, name="riscv64-zvl1024b", description="the same for vectors of 1024 bits and more",
+    ukernels=_rows(4), cpu_flags=("v", "zvl1024b"), cross=replace(_CROSS, vlens=(1024,)),
+    vectors=replace(RISCV64.vectors, usual=32))
+
+# the length of the CPU's vectors decides when a bundle starts
+RISCV64_VLENS = replace(
+    RISCV64, name="riscv64-vlens", description="64-bit RISC-V with vectors of 1024 bits and of "
+    "any length in one bundle, chosen at run time", variants=(RISCV64_LONG, RISCV64))
+
+RISCV = (RISCV64, RISCV64_ZVFH, RISCV64_LONG, RISCV64_VLENS)

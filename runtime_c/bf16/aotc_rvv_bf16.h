@@ -25,6 +25,14 @@
         y = __riscv_vmerge(y, __riscv_vor(upper, 0x40, vl),                                 \
                            __riscv_vmsgtu(rest, 0x7f800000, vl), vl);                       \
         return __riscv_vreinterpret_v_u32##M##_f32##M(y);                                   \
+    }                                                                                       \
+    AOTC_RVV vfloat32##M##_t aotc_bf16_load_##M(const uint16_t *p, size_t vl)               \
+    {                                                                                       \
+        return aotc_bf16_widen_##M(aotc_half_bits_##M(p, vl), vl);                          \
+    }                                                                                       \
+    AOTC_RVV void aotc_bf16_store_##M(uint16_t *p, vfloat32##M##_t x, size_t vl)            \
+    {                                                                                       \
+        aotc_half_put_##M(p, aotc_bf16_narrow_##M(x, vl), vl);                              \
     }
 
 AOTC_BF16_RVV(m1)

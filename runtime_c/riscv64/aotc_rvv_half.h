@@ -1,20 +1,35 @@
 /* aotc_rvv_half.h: lanes of half precision, as in aotc_half.h, on vectors of any length; included
- * after aotc_rvv.h.  The vector extension alone has no instruction that converts (Zvfhmin does), so
- * lanes of bits are converted by arithmetic on integers. */
+ * after aotc_rvv.h.  The vector extension alone has no instruction that converts, so lanes of bits
+ * are converted by arithmetic on integers; Zvfhmin has one in each direction. */
 #ifndef AOTC_RVV_HALF_H
 #define AOTC_RVV_HALF_H
 
-/* Functions of vectors of M registers: HALF is the type of as many lanes of 16 bits. */
-#define AOTC_HALF_RVV(M, HALF)                                                              \
-    AOTC_RVV vfloat32##M##_t aotc_half_extended_##M(vuint16##HALF##_t h, size_t vl)         \
+/* Values: aotc_half_load and aotc_half_store convert what is in memory, aotc_half_widen and
+ * aotc_half_narrow lanes that hold the bits. */
+#if defined(__riscv_zvfhmin)
+#define AOTC_HALF_CONVERSIONS(M, HALF)                                                      \
+    AOTC_RVV vfloat32##M##_t aotc_half_load_##M(const uint16_t *p, size_t vl)               \
     {                                                                                       \
-        return __riscv_vreinterpret_v_u32##M##_f32##M(__riscv_vzext_vf2_u32##M(h, vl));     \
+        return __riscv_vfwcvt_f(__riscv_vreinterpret_v_u16##HALF##_f16##HALF(               \
+            __riscv_vle16_v_u16##HALF(p, vl)), vl);                                         \
     }                                                                                       \
-    AOTC_RVV vuint16##HALF##_t aotc_half_cut_##M(vfloat32##M##_t bits, size_t vl)           \
+    AOTC_RVV void aotc_half_store_##M(uint16_t *p, vfloat32##M##_t x, size_t vl)            \
     {                                                                                       \
-        return __riscv_vncvt_x_x_w_u16##HALF(__riscv_vreinterpret_v_f32##M##_u32##M(bits),  \
-                                             vl);                                           \
+        __riscv_vse16(p, __riscv_vreinterpret_v_f16##HALF##_u16##HALF(                      \
+            __riscv_vfncvt_f(x, vl)), vl);                                                  \
     }                                                                                       \
+    AOTC_RVV vfloat32##M##_t aotc_half_widen_##M(vfloat32##M##_t bits, size_t vl)           \
+    {                                                                                       \
+        return __riscv_vfwcvt_f(__riscv_vreinterpret_v_u16##HALF##_f16##HALF(               \
+            aotc_half_cut_##M(bits, vl)), vl);                                              \
+    }                                                                                       \
+    AOTC_RVV vfloat32##M##_t aotc_half_narrow_##M(vfloat32##M##_t x, size_t vl)             \
+    {                                                                                       \
+        return aotc_half_extended_##M(__riscv_vreinterpret_v_f16##HALF##_u16##HALF(         \
+            __riscv_vfncvt_f(x, vl)), vl);                                                  \
+    }
+#else
+#define AOTC_HALF_CONVERSIONS(M, HALF)                                                      \
     AOTC_RVV vfloat32##M##_t aotc_half_widen_##M(vfloat32##M##_t bits, size_t vl)           \
     {                                                                                       \
         const vuint32##M##_t h = __riscv_vreinterpret_v_f32##M##_u32##M(bits);              \
@@ -48,6 +63,29 @@
         y = __riscv_vmerge(y, nan, __riscv_vmsgtu(rest, 0x7f800000, vl), vl);               \
         return __riscv_vreinterpret_v_u32##M##_f32##M(__riscv_vor(y, sign, vl));            \
     }                                                                                       \
+    AOTC_RVV vfloat32##M##_t aotc_half_load_##M(const uint16_t *p, size_t vl)               \
+    {                                                                                       \
+        return aotc_half_widen_##M(aotc_half_extended_##M(                                  \
+            __riscv_vle16_v_u16##HALF(p, vl), vl), vl);                                     \
+    }                                                                                       \
+    AOTC_RVV void aotc_half_store_##M(uint16_t *p, vfloat32##M##_t x, size_t vl)            \
+    {                                                                                       \
+        __riscv_vse16(p, aotc_half_cut_##M(aotc_half_narrow_##M(x, vl), vl), vl);           \
+    }
+#endif
+
+/* Functions of vectors of M registers: HALF is the type of as many lanes of 16 bits. */
+#define AOTC_HALF_RVV(M, HALF)                                                              \
+    AOTC_RVV vfloat32##M##_t aotc_half_extended_##M(vuint16##HALF##_t h, size_t vl)         \
+    {                                                                                       \
+        return __riscv_vreinterpret_v_u32##M##_f32##M(__riscv_vzext_vf2_u32##M(h, vl));     \
+    }                                                                                       \
+    AOTC_RVV vuint16##HALF##_t aotc_half_cut_##M(vfloat32##M##_t bits, size_t vl)           \
+    {                                                                                       \
+        return __riscv_vncvt_x_x_w_u16##HALF(__riscv_vreinterpret_v_f32##M##_u32##M(bits),  \
+                                             vl);                                           \
+    }                                                                                       \
+    AOTC_HALF_CONVERSIONS(M, HALF)                                                          \
     AOTC_RVV vfloat32##M##_t aotc_half_bits_##M(const uint16_t *p, size_t vl)               \
     {                                                                                       \
         return aotc_half_extended_##M(__riscv_vle16_v_u16##HALF(p, vl), vl);                \

@@ -24,6 +24,9 @@ from aotc.target.base import Target
 # /proc/cpuinfo's name -> the words of Linux's auxiliary vector and the bits of <sys/auxv.h>
 _ARM_BITS = {"asimddp": ("AT_HWCAP", "HWCAP_ASIMDDP"), "i8mm": ("AT_HWCAP2", "HWCAP2_I8MM"),
              "bf16": ("AT_HWCAP2", "HWCAP2_BF16")}
+# a RISC-V extension of several letters -> C condition on what aotc_rvv_asked.h finds out
+_RISCV_ASKS = {"zvfh": "aotc_rvv_has(30)", "zvl1024b": "aotc_rvv_bits() >= 1024"}
+RISCV_ASKED = "aotc_rvv_asked.h"
 # /proc/cpuinfo's name of a CPU's maker -> the compilers' word for __builtin_cpu_is
 _MAKERS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 EMITTERS = {"c": c_kernels.render_kernels, "dsa": dsa.render_kernels, "simt": simt.render_kernels}
@@ -70,7 +73,9 @@ class TargetVariant:
             rows += choices[-1]["kernels"]
         return {"suffix": self.suffix, "prefix": self.prefix, "target": target.name,
                 "cflags": kernel_flags(self.plans[0], target), "cpu_flags": target.cpu_flags,
-                "asks": kernel_asks(target), "tiles": "amx_tile" in target.cpu_flags,
+                "asks": kernel_asks(target),
+                "asked": RISCV_ASKED if set(_RISCV_ASKS) & set(target.cpu_flags) else "",
+                "tiles": "amx_tile" in target.cpu_flags,
                 "makers": tuple(map(_MAKERS.__getitem__, target.makers)),
                 "needs": ", ".join(target.cpu_flags) or target.name,
                 "schedule_hash": self.schedule.hash, "kernels": rows, "choices": choices,
@@ -94,7 +99,8 @@ class TargetVariant:
 def kernel_asks(target: Target) -> tuple[str, ...]:
     """C conditions that ask Linux for the CPU's features, where the compiler has no builtin."""
     if target.arch == "riscv64":  # one bit for each letter
-        return tuple(f"getauxval(AT_HWCAP) >> ('{f}' - 'a') & 1" for f in target.cpu_flags)
+        return tuple(_RISCV_ASKS.get(f, f"getauxval(AT_HWCAP) >> ('{f}' - 'a') & 1")
+                     for f in target.cpu_flags)
     if target.arch == "aarch64":
         return tuple(f"getauxval({word}) & {bit}" for word, bit in map(
             _ARM_BITS.__getitem__, target.cpu_flags))
