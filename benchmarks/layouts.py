@@ -138,11 +138,11 @@ def first_layers(program):
 
 def count_cpu_time(folder):
     """The bundle's profile counts the time its thread runs, not what others take in between."""
-    found = [f for f in Path(folder).glob("*.c") if "CLOCK_MONOTONIC" in f.read_text()]
+    found = [f for f in Path(folder).glob("aotc_clock.h") if "CLOCK_MONOTONIC" in f.read_text()]
     for f in found:
         f.write_text(f.read_text().replace("CLOCK_MONOTONIC", "CLOCK_THREAD_CPUTIME_ID"))
     if not found:
-        raise AotcError(f"{folder}: no source reads a clock")
+        raise AotcError(f"{folder}: no profile, whose clock it would be")
 
 
 def laid_out(program, own):

@@ -7,4 +7,12 @@
 objects cl.exe's programs link with"
 #endif
 
+/* gcc warns of functions of a header that a file does not call (-Wunused-function), clang of marked
+ * ones that it does (-Wused-but-marked-unused). */
+#if defined(__GNUC__) && !defined(__clang__)
+#define AOTC_MAY_BE_UNUSED __attribute__((unused))
+#else
+#define AOTC_MAY_BE_UNUSED
+#endif
+
 #endif

@@ -3,6 +3,8 @@
 #ifndef AOTC_FIXED_H
 #define AOTC_FIXED_H
 
+#include "aotc_compiler.h"
+
 #include <stdint.h>
 
 #if -1 >> 1 != -1
@@ -10,7 +12,7 @@
 #endif
 
 #if defined(__GNUC__)
-#define AOTC_FIXED static inline __attribute__((always_inline, unused))
+#define AOTC_FIXED static inline AOTC_MAY_BE_UNUSED __attribute__((always_inline))
 #else
 #define AOTC_FIXED static inline
 #endif

@@ -2,10 +2,12 @@
 #ifndef AOTC_INDEX32_H
 #define AOTC_INDEX32_H
 
+#include "aotc_compiler.h"
+
 #include <stdint.h>
 
 #if defined(__GNUC__)
-#define AOTC_INDEX32 static inline __attribute__((always_inline, unused))
+#define AOTC_INDEX32 static inline AOTC_MAY_BE_UNUSED __attribute__((always_inline))
 #else
 #define AOTC_INDEX32 static inline
 #endif

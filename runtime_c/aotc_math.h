@@ -8,10 +8,12 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "aotc_compiler.h"
+
 #if !defined(__GNUC__)
 #error "without libm, aotc_math.h needs gcc or clang"
 #endif
-#define AOTC_MATH static inline __attribute__((unused))
+#define AOTC_MATH static inline AOTC_MAY_BE_UNUSED
 /* Where doubles are computed in software, float functions do without. */
 #if defined(__arm__) && !(defined(__ARM_FP) && (__ARM_FP & 8)) \
     || defined(__riscv) && !(defined(__riscv_flen) && __riscv_flen >= 64)

@@ -15,6 +15,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "aotc_compiler.h"
+
 /* -ffreestanding would have compilers call it for four bytes, too. */
 #if defined(AOTC_FREESTANDING) && defined(__GNUC__)
 #define memcpy(to, from, bytes) __builtin_memcpy(to, from, bytes)
@@ -32,7 +34,7 @@
 typedef float aotc_vf __attribute__((vector_size(AOTC_VEC_BYTES)));
 typedef int32_t aotc_vm __attribute__((vector_size(AOTC_VEC_BYTES)));
 typedef float aotc_vfu __attribute__((vector_size(AOTC_VEC_BYTES), aligned(4), may_alias));
-#define AOTC_INLINE static inline __attribute__((always_inline, unused))
+#define AOTC_INLINE static inline AOTC_MAY_BE_UNUSED __attribute__((always_inline))
 #else
 typedef float aotc_vf;
 typedef int32_t aotc_vm;

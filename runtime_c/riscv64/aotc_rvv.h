@@ -22,7 +22,7 @@
 
 #define AOTC_VL_MAX 256 /* most lanes of a step that passes them through an array */
 #define AOTC_BYTES(floats) ((ptrdiff_t)sizeof(float) * (ptrdiff_t)(floats))
-#define AOTC_RVV static inline __attribute__((always_inline, unused))
+#define AOTC_RVV static inline AOTC_MAY_BE_UNUSED __attribute__((always_inline))
 
 /* Lanes for a step that has arrays of AOTC_VL_MAX elements. */
 AOTC_RVV size_t aotc_capped(int64_t n)

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from graphlib import TopologicalSorter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from aotc.sched import lower
 STRICT = ("-std=c11 -O1 -Wall -Wextra -Wconversion -Wsign-conversion -Wshadow -Wcast-align "
           "-Wcast-qual -Wstrict-prototypes -Wmissing-prototypes -Wdouble-promotion -Wundef -Wvla "
           "-pedantic -Werror").split()
+CLANG = shutil.which("clang-19")
 COMPILERS = [c for c in ("gcc", "clang", "clang-19", "clang-16") if shutil.which(c)][:2]
 # which compilers see the sources of several variants in every run
 SEVERAL = [*zip(("wide", "dense"), COMPILERS)]
@@ -38,6 +40,27 @@ def test_strict_compilers_have_no_complaint(bundle, name, target, compiler, tmp_
     for file, flags in sources(folder):
         done = subprocess.run([compiler, *STRICT, *flags, "-c", file, "-o", str(tmp_path / "x.o")],
                               cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[:2000]
+
+
+@pytest.mark.skipif(CLANG is None, reason="not installed: clang-19")
+@pytest.mark.parametrize("name, target", [
+    pytest.param(n, t, marks=() if (n, t) == ("dense", "x86-64") else pytest.mark.product)
+    for n in MODELS for t in ("c", "x86-64", "aarch64", "wasm32")])
+def test_everything_that_clang_warns_of_has_a_reason(bundle, name, target, tmp_path):
+    """But for what docs/platforms.md lists, each with its reason."""
+    folder = bundle(name, target, "embed")
+    page = (Path(__file__).parents[2] / "docs/platforms.md").read_text()
+    reasons = re.findall(r"^\| `-W([a-z0-9-]+)` \| \w", page, re.M)
+    cross = read_manifest(folder)["build"]["cross"] or {}
+    system = {"aarch64": ["--target=aarch64-linux-gnu"], "wasm32": cross.get("cflags", [])}
+    # wasi-libc's own stderr is a macro of that name, which clang warns of
+    test = [] if target == "wasm32" else [(f"test_{name}.c", [])]
+    for file, flags in [*sources(folder), *test]:
+        done = subprocess.run([CLANG, *system.get(target, []), "-std=c11", "-O1", "-Weverything",
+                               "-Werror", *(f"-Wno-{w}" for w in reasons), *flags, "-c", file,
+                               "-o", str(tmp_path / "x.o")], cwd=folder, capture_output=True,
+                              text=True)
         assert done.returncode == 0, done.stderr[:2000]
 
 
