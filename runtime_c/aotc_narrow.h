@@ -93,7 +93,14 @@ AOTC_INLINE aotc_vm aotc_load_i32(const int32_t *p)
 #endif
 }
 
-AOTC_INLINE void aotc_store_i32(int32_t *p, aotc_vm v) { memcpy(p, &v, sizeof v); }
+AOTC_INLINE void aotc_store_i32(int32_t *p, aotc_vm v)
+{
+#if AOTC_LANES > 1
+    memcpy(p, &v, sizeof v);
+#else
+    *p = v;
+#endif
+}
 
 #if defined(__AVX512F__) && AOTC_LANES == 16
 #define AOTC_WIDEN(name, p) (aotc_vm)_mm512_cvt##name##_epi32( \

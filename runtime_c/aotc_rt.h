@@ -16,7 +16,12 @@
 #define AOTC_NO_THREADS
 #define AOTC_NO_LIBM
 #endif
-#define AOTC_ALIGNMENT 64 /* of the arena, the weights image and every buffer inside them */
+/* Of the arena and the weights image: a cache line, and what a microcontroller's words need. */
+#if defined(AOTC_FREESTANDING) && (defined(__arm__) || defined(__riscv) && __riscv_xlen == 32)
+#define AOTC_ALIGNMENT 8
+#else
+#define AOTC_ALIGNMENT 64
+#endif
 
 #ifdef __cplusplus
 extern "C" {

@@ -4,7 +4,6 @@ import platform
 
 from aotc.errors import UnsupportedError
 from aotc.target.base import Machine, Target
-from aotc.target.cortex import CORTEX
 from aotc.target.cpu import (
     AARCH64,
     AARCH64_ANDROID,
@@ -22,13 +21,14 @@ from aotc.target.cpu import (
 )
 from aotc.target.cuda import CUDA, SM_80, SM_86, SM_87, SM_89, SM_90, SM_120
 from aotc.target.dsa import STCP920
+from aotc.target.microcontrollers import MICROCONTROLLERS
 from aotc.target.riscv import RISCV, RISCV64, RISCV64_ZVFH
 from aotc.target.wasm import WASM32
 
 TARGETS = {t.name: t for t in (C, X86_V1, X86_V3, X86_V4, X86_V4_VNNI, X86_V4_BF16, X86_V4_AMX, X86,
                                AARCH64, AARCH64_DOT, AARCH64_I8MM, AARCH64_BF16,
                                AARCH64_ANDROID, *RISCV, WASM32, CUDA, SM_80, SM_86, SM_87, SM_89,
-                               SM_90, SM_120, STCP920, *CORTEX)}
+                               SM_90, SM_120, STCP920, *MICROCONTROLLERS)}
 
 
 _AS_COMPILERS = {"avx512_vnni": "avx512vnni",

@@ -4,18 +4,19 @@ those are slow.  Of what ``requantise`` leaves
     u8(clamp(round(f32(t) * r) + z))            becomes  u8(clamp(((t * m) >> s) + z))
     u8(clamp(round(f32(x)*rx + (f32(y)*ry + c))))   "    u8(clamp((x*mx + y*my + k) >> s))
 
-with integers m = r * 2**s and one shift for all channels, as long as that is within a hundredth of
-a quantum, wherever the result is not cut off.  Halves are rounded up, not to even.  Sums of scaled
-8-bit numbers, such as an average's, become sums of integers that are scaled once.
+of whatever is affine in 8-bit numbers x, y or one sum t, such as a normalisation between two
+roundings, with integers m = r * 2**s and one shift for all channels, as long as that is within a
+hundredth of a quantum, wherever the result is not cut off.  Halves are rounded up, not to even.
+Sums of scaled 8-bit numbers, such as an average's, become sums of integers that are scaled once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor, inf, log2, prod
 
 import numpy as np
 
 from aotc.ir.dtypes import Array
-from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Unary, Where
+from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, Where, substitute
 from aotc.ir.numbers.fixed_point import LEAST_SHIFT, MOST_SHIFT, rescale, shift_down
 from aotc.ir.program import Buffer, Compute, Program, Step, free_name, make_const, update
 from aotc.ir.simplify import upper
@@ -23,6 +24,7 @@ from aotc.passes.quantised.factors import RANGE, match_saturation
 
 _NEAR = 0.01  # of a quantum: what integers may be off by where floats round
 _EXACT = 1 << 15  # of a multiplier at least: 2**8 / 2**15 is off by less than that
+_CHAIN = 8  # maps between an integer and its rounding
 _SUM_BITS = 30  # of sums of 8-bit numbers times multipliers
 
 
@@ -76,17 +78,36 @@ def round_in_integers(program: Program) -> Program:
 
 
 @dataclass(frozen=True)
-class _Scaled:
-    """An integer (i32) and what it is multiplied by, a constant or a load of one along an axis."""
+class _Affine:
+    """``sum of factors[x] * x, plus rest``: of integers x, with numbers that are the same
+    everywhere or run along the axis that constants are indexed by (``along``)."""
 
-    x: Expr
-    ratio: Expr
+    factors: dict[Expr, Array]
+    rest: Array
+    along: tuple[Expr, ...] = ()
+
+    def joined(self, other: "_Affine", sign: float) -> "_Affine | None":
+        """The sum of both, or the difference; None if they run along different axes."""
+        if self.along and other.along and self.along != other.along:
+            return None
+        factors = dict(self.factors)
+        for x, f in other.factors.items():
+            factors[x] = factors.get(x, np.zeros(1)) + sign * f
+        return _Affine(factors, self.rest + sign * other.rest, self.along or other.along)
+
+    def times(self, by: Array, along: tuple[Expr, ...]) -> "_Affine | None":
+        """The product with numbers."""
+        if self.along and along and self.along != along:
+            return None
+        return _Affine({x: f * by for x, f in self.factors.items()}, self.rest * by,
+                       self.along or along)
 
 
 class _Work:
     """The pass in progress: constants with those that it adds."""
 
     def __init__(self, program: Program) -> None:
+        self.program = program
         self.buffers, self.consts = dict(program.buffers), dict(program.consts)
 
     def step(self, s: Compute) -> Compute:
@@ -98,17 +119,17 @@ class _Work:
         if not (isinstance(x, Unary) and x.op == "round") or zero != round(zero):
             return s
         low, high = (int(v) for v in RANGE[s.body.dtype])
-        e = x.x
-        if isinstance(e, Binary) and e.op == "max" and isinstance(e.b, Const):
-            low = max(low, int(e.b.value) + int(zero))
-            e = e.a
-        terms: list[_Scaled] = []
-        fixed: list[Expr] = []
-        if not self.collect(e, terms, fixed) or not terms:
-            return s
-        wide = [t for t in terms if _width(t.x) > 8]
-        value = self.several(s, terms, fixed, int(zero)) if not wide else self.one(
-            s, terms[0], fixed, int(zero)) if len(terms) == 1 else None
+        e, quantum = self.expanded(x.x), 1.0
+        while isinstance(e, Binary) and e.op in ("div", "max", "min") and isinstance(e.b, Const):
+            if e.op == "div" and e.b.value > 0:
+                quantum *= e.b.value
+            elif e.op != "div" and abs(e.b.value / quantum) < 1 << 20:
+                bound = round(e.b.value / quantum) + int(zero)
+                low, high = (max(low, bound), high) if e.op == "max" else (low, min(high, bound))
+            else:
+                return s
+            e = self.expanded(e.a)
+        value = self.rounded(s, e, quantum, int(zero)) if low <= high else None
         if value is None:
             return s
         if _range_of(value) == s.body.dtype and (low, high) == RANGE[s.body.dtype]:
@@ -117,103 +138,129 @@ class _Work:
         narrow = Binary("min", Binary("max", value, Const(low, "i32")), Const(high, "i32"))
         return Compute(s.outs, s.axes, (), "none", Cast(s.body.dtype, narrow), origin=s.origin)
 
-    def one(self, s: Compute, term: _Scaled, fixed: list[Expr], zero: int) -> Expr | None:
+    def rounded(self, s: Compute, e: Expr, quantum: float, zero: int) -> Expr | None:
+        """``round(e / quantum) + zero`` as an i32; None if it has no such form."""
+        found = self.affine(e)
+        if found is None or not found.factors or not all(
+                np.isfinite(v).all() for v in (found.rest, *found.factors.values())):
+            return None
+        found = found.times(np.full(1, 1 / quantum), ())
+        assert found is not None, s.out
+        if all(_range_of(x) for x in found.factors):
+            return self.several(s, found, zero)
+        return self.one(s, found, zero) if len(found.factors) == 1 else None
+
+    def one(self, s: Compute, found: _Affine, zero: int) -> Expr | None:
         """``rescale`` of one scaled integer of 32 bits, with constants that are whole multiples of
         the scale or nearly so; None for others."""
-        along = {e.index for e in (term.ratio, *fixed) if isinstance(e, Load)}
-        ratio = self.values(term.ratio).astype(np.float64)
-        if len(along) > 1 or not (ratio > 0).all():
+        (x, ratio), = found.factors.items()
+        if not (ratio != 0).all():
             return None
-        shift = LEAST_SHIFT - 1 - floor(log2(float(ratio.max())))
+        shift = LEAST_SHIFT - 1 - floor(log2(float(np.abs(ratio).max())))
         multiplier = np.rint(np.ldexp(ratio, shift))
-        if multiplier.max() >= 2.0 ** 31:  # rounded up to it
+        if np.abs(multiplier).max() >= 2.0 ** 31:  # rounded up to it
             shift, multiplier = shift - 1, np.rint(multiplier / 2)
-        rest = sum((self.values(c).astype(np.float64) for c in fixed), np.zeros(1)) / ratio
+        rest = found.rest / ratio
         whole = np.rint(rest)
-        if not LEAST_SHIFT <= shift <= MOST_SHIFT or multiplier.min() < _EXACT or (
-                np.abs(rest - whole) * ratio > _NEAR).any() or (np.abs(whole) >= 2.0 ** 30).any():
+        if not LEAST_SHIFT <= shift <= MOST_SHIFT or np.abs(multiplier).min() < _EXACT or (
+                np.abs((rest - whole) * ratio) > _NEAR).any() or (
+                    np.abs(whole) >= 2.0 ** 30).any():
             return None
-        like = next((e for e in (term.ratio, *fixed) if isinstance(e, Load)), term.ratio)
-        x = term.x
         if whole.any():
-            x = Binary("add", x, self.stored(s, "whole", whole.astype(np.int32), like))
-        m = self.stored(s, "multiplier", multiplier.astype(np.int32), term.ratio)
-        value = rescale(x, m, shift)
+            x = Binary("add", x, self.stored(s, "whole", whole, found))
+        value = rescale(x, self.stored(s, "multiplier", multiplier, found), shift)
         return value + Const(zero, "i32") if zero else value
 
-    def several(self, s: Compute, terms: list[_Scaled], fixed: list[Expr],
-                zero: int) -> Expr | None:
+    def several(self, s: Compute, found: _Affine, zero: int) -> Expr | None:
         """A sum of scaled 8-bit numbers and constants; None for others."""
-        if not all(isinstance(c, Const) for c in (*fixed, *(t.ratio for t in terms))):
-            return None
-        ratios = [float(self.values(t.ratio)[0]) for t in terms]
-        rest = sum(float(self.values(c)[0]) for c in fixed) + zero
-        if ratios == [1.0] and not rest and _range_of(terms[0].x) == s.body.dtype:
-            return terms[0].x
-        most = 256.0 * sum(map(abs, ratios)) + abs(rest) + 1
+        rest = found.rest + zero
+        if len(found.factors) == 1:
+            (x, ratio), = found.factors.items()
+            if (ratio == 1).all() and not rest.any() and _range_of(x) == s.body.dtype:
+                return x
+        most = float((256 * sum(np.abs(f) for f in found.factors.values())
+                      + np.abs(rest) + 1).max())
         shift = _SUM_BITS - 1 - floor(log2(most))
-        if shift < 1 or 128 * len(ratios) / 2.0 ** shift > _NEAR:
+        if shift < 1 or 128 * len(found.factors) / 2.0 ** shift > _NEAR:
             return None
-        total: Expr = Const(round((rest + 0.5) * 2.0 ** shift), "i32")
-        for t, r in zip(terms, ratios):
-            total = Binary("add", Binary("mul", t.x, Const(round(r * 2.0 ** shift), "i32")), total)
+        total = self.stored(s, "rest", np.rint((rest + 0.5) * 2.0 ** shift), found)
+        for k, (x, f) in enumerate(found.factors.items()):
+            m = self.stored(s, f"multiplier{k}", np.rint(f * 2.0 ** shift), found)
+            total = Binary("add", Binary("mul", x, m), total)
         return shift_down(total, shift)
 
-    def collect(self, e: Expr, terms: list[_Scaled], fixed: list[Expr]) -> bool:
-        """Terms and constants of a sum; False if there is something else in it."""
-        if self.constant(e):
-            fixed.append(e)
-            return True
-        if isinstance(e, Binary) and e.op == "add":
-            return self.collect(e.a, terms, fixed) and self.collect(e.b, terms, fixed)
-        term = self.scaled(e)
-        if term is not None:
-            terms.append(term)
-        return term is not None
+    # ------------------------------------------------------------ expressions
 
-    def scaled(self, e: Expr) -> _Scaled | None:
-        """The _Scaled that an expression is."""
-        ratio: Expr = Const(1.0, "f32")
-        if isinstance(e, Binary) and e.op == "mul" and self.constant(e.b):
-            ratio, e = e.b, e.a
-        if not (isinstance(e, Cast) and e.dtype == "f32"):
+    def expanded(self, e: Expr) -> Expr:
+        """``e`` with an f32 map that it loads written out, outermost first."""
+        for _ in range(_CHAIN):
+            p = self.program.producer.get(e.buffer) if isinstance(e, Load) else None
+            if not isinstance(e, Load) or not isinstance(p, Compute) or p.fold != "none" or (
+                    len(p.outs) != 1 or e.dtype != "f32"):
+                return e
+            e = substitute(p.body, dict(zip(p.axes, e.index)))
+        return e
+
+    def affine(self, e: Expr) -> _Affine | None:
+        """The _Affine that an f32 expression is; None for others."""
+        e = self.expanded(e)
+        if isinstance(e, Const):
+            return _Affine({}, np.full(1, float(e.value)))
+        if isinstance(e, Load):
+            return self.constant(e)
+        if isinstance(e, Cast):
+            return _integer(e.x)
+        if isinstance(e, Unary):
+            x = self.affine(e.x)
+            if x is None or e.op not in ("neg", "sqrt") or e.op == "sqrt" and x.factors:
+                return None
+            return x.times(np.full(1, -1.0), ()) if e.op == "neg" else replace(
+                x, rest=np.sqrt(x.rest))
+        if not isinstance(e, Binary) or e.op not in ("add", "sub", "mul", "div"):
             return None
-        x = e.x
-        if x.dtype in RANGE:
-            return _Scaled(Cast("i32", x), ratio)
-        return _Scaled(x, ratio) if x.dtype == "i32" else None
+        a, b = self.affine(e.a), self.affine(e.b)
+        if a is None or b is None:
+            return None
+        if e.op in ("add", "sub"):
+            return a.joined(b, 1.0 if e.op == "add" else -1.0)
+        if e.op == "mul" and not a.factors:
+            a, b = b, a
+        if b.factors or e.op == "div" and not b.rest.all():
+            return None
+        return a.times(b.rest if e.op == "mul" else 1 / b.rest, b.along)
 
-    def constant(self, e: Expr) -> bool:
-        return e.dtype == "f32" and (isinstance(e, Const) or (
-            isinstance(e, Load) and e.buffer in self.consts))
+    def constant(self, e: Load) -> _Affine | None:
+        """A constant that runs along one axis at most."""
+        array = self.consts.get(e.buffer)
+        moving = [i for i in e.index if not isinstance(i, Const)]
+        if array is None or len(moving) > 1 or not all(isinstance(i, Axis) for i in moving) or (
+                array.size != max(array.shape, default=1)):
+            return None
+        return _Affine({}, array.reshape(-1).astype(np.float64), tuple(moving))
 
-    def values(self, e: Expr) -> Array:
-        """The values of a constant, as f32."""
-        assert isinstance(e, (Const, Load)), e
-        array: Array = np.full(1, e.value, np.float32) if isinstance(e, Const) else self.consts[
-            e.buffer].reshape(-1)
-        return array
-
-    def stored(self, s: Compute, tag: str, values: Array, like: Expr) -> Expr:
-        """Integers in the place of a constant."""
-        if not isinstance(like, Load):
-            return Const(int(values[0]), "i32")
+    def stored(self, s: Compute, tag: str, values: Array, found: _Affine) -> Expr:
+        """Integers as a constant, along the axis of those they are made from."""
         if (values == values[0]).all():
             return Const(int(values[0]), "i32")
         name = free_name(self.buffers, f"{s.out}_{tag}")
-        array = values.reshape(self.consts[like.buffer].shape)
+        array = values.astype(np.int32)
         self.consts[name], self.buffers[name] = array, make_const(name, array)
-        return Load(name, like.index, "i32")
+        return Load(name, found.along, "i32")
+
+
+def _integer(x: Expr) -> _Affine | None:
+    """An integer that is converted, of 8 bits less a constant, or of 32."""
+    less = 0.0
+    if isinstance(x, Binary) and x.op == "sub" and isinstance(x.b, Const) and _range_of(x.a):
+        less, x = float(x.b.value), x.a
+    if x.dtype in RANGE:
+        x = Cast("i32", x)
+    return _Affine({x: np.ones(1)}, np.full(1, -less)) if x.dtype == "i32" else None
 
 
 def _range_of(x: Expr) -> str:
     """The 8-bit dtype that an i32 was converted from; "" for others."""
     return x.x.dtype if isinstance(x, Cast) and x.x.dtype in RANGE else ""
-
-
-def _width(x: Expr) -> int:
-    """Bits of an i32 that are more than its sign."""
-    return 8 if _range_of(x) else 32
 
 
 __all__ = ["round_in_integers", "sum_integers"]
