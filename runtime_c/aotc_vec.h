@@ -8,6 +8,7 @@
 #define AOTC_VEC_H
 
 #if defined(AOTC_NO_LIBM) || defined(AOTC_FREESTANDING)
+#include "aotc_copy.h"
 #include "aotc_math.h"
 #else
 #include <math.h>
@@ -16,25 +17,6 @@
 #include <string.h>
 
 #include "aotc_compiler.h"
-
-/* Without a call for a few bytes, as -ffreestanding would have it, and as cores would that need
- * aligned words. */
-#if defined(AOTC_FREESTANDING) && defined(__GNUC__)
-#if defined(__arm__) && !defined(__ARM_FEATURE_UNALIGNED) || defined(__riscv)
-static inline __attribute__((always_inline, unused)) void aotc_copy(
-    void *to, const void *from, size_t bytes)
-{
-    if (!__builtin_constant_p(bytes) || bytes > 8)
-        __builtin_memcpy(to, from, bytes);
-    else
-        _Pragma("GCC unroll 8") for (size_t i = 0; i < bytes; ++i)
-            ((char *)to)[i] = ((const char *)from)[i];
-}
-#define memcpy(to, from, bytes) aotc_copy(to, from, bytes)
-#else
-#define memcpy(to, from, bytes) __builtin_memcpy(to, from, bytes)
-#endif
-#endif
 
 #if AOTC_LANES > 1
 #if defined(__x86_64__)
