@@ -23,6 +23,8 @@ from aotc.oracle.shares import share_of_range
 from aotc.passes.rewrites import apply_schedule_rewrites
 from aotc.pipeline import run_pipeline
 from aotc.sched import lower
+from aotc.sched.cost.predict import group_seconds
+from aotc.sched.judge.judge import Judge
 from aotc.target import TARGETS
 
 TARGET = "cuda:sm_90"
@@ -181,6 +183,22 @@ def test_where_blocks_would_be_too_few_layers_stay_apart():
     assert [len(x) for x in found] == [1, 1, 1, 1]
     assert len(products(until("plan", chain_model(Chain(16384, (256,) * 5)), precision="f16"
                               ).plan)) == 1
+
+
+def test_they_are_priced_as_they_were_decided():
+    """By the blocks that a multiprocessor's memory has room for, among others."""
+    work = until("schedule", chain_model(Chain(16384, (64, 128, 128, 128))), precision="f16")
+    program = apply_schedule_rewrites(work.program, work.schedule)
+    (group,), target = work.schedule.groups, work.target
+    bare = replace(group, choices={}, tile={}, parallel=())
+    decided = Judge(program, target, (bare,), together=True).verdict(bare)
+    assert decided.legal and dict(decided.tile) == group.tile and group_seconds(
+        work.program, work.schedule, target, {}) == {group.name: decided.seconds}
+    tuning = target.machine.tuning
+    small = replace(target, machine=replace(target.machine, tuning=replace(
+        tuning, worker_shared=tuning.worker_shared // 2)))
+    assert Judge(program, small, (bare,), together=True).priced(group).seconds > decided.seconds
+    assert not Judge(program, target, (bare,)).verdict(bare).legal  # before halves are known
 
 
 def test_what_is_not_in_place_is_told():
