@@ -1,6 +1,8 @@
 """Norms and other folds of rows that threads hold in registers: each element is read once, whatever
 length rows have; rows that no registers hold are read as often as they are needed."""
 
+import shutil
+import subprocess
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +27,7 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.sched import decide, lower
 from aotc.sched.text_choices.choose_writing import choose_writing
-from aotc.target import get_target
+from aotc.target import TARGETS, get_target
 
 TARGET = get_target("cuda:sm_90")
 
@@ -196,6 +198,17 @@ def permuted(n):
     return m.done("z")
 
 
+@pytest.mark.parametrize("name", [n for n, t in TARGETS.items() if t.emitter == "simt"])
+def test_no_more_blocks_are_planned_than_a_worker_holds(name):
+    target = TARGETS[name]
+    tuning = target.tuning
+    for program in (norm(2, 40), norm(40, 64), norm(4096, 96), softmax(3, 4096)):
+        for k in planned(program, target).kernels:
+            held = k.lowered.block.held
+            assert 1 <= held <= tuning.worker_blocks
+            assert held * k.threads <= tuning.worker_threads
+
+
 @needs_cxx
 def test_no_barrier_of_held_rows_can_be_left_out(tmp_path):
     cases = [Case("softmax", softmax(3, 2048), tol=2e-5), Case("rows", norm(9, 300), tol=2e-5),
@@ -217,6 +230,23 @@ def test_no_barrier_of_held_rows_can_be_left_out(tmp_path):
     assert right()
     missed = unnoticed(model, mutants, right)
     assert not missed, "\n".join(missed)
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc: install the CUDA toolkit")
+@pytest.mark.parametrize("name", ["cuda:sm_86", "cuda:sm_90"])
+def test_nvcc_warns_of_nothing(name, tmp_path):
+    """Of one row of a warp, of teams without one, and where rows are results, too."""
+    target = get_target(name)
+    cases = [Case("few", norm(2, 40)), Case("many", norm(4096, 96)), Case("one", softmax(1, 64)),
+             Case("idle", norm(7, 33, keep=True)), Case("call", norm(6, ANY))]
+    program, schedule = merged(cases, target)
+    schedule = choose_writing(program, schedule, target)
+    write_bundle(render_bundle(lower(program, schedule, target), schedule, INFO), tmp_path)
+    for source in tmp_path.glob("*_kernels_*.cu"):
+        done = subprocess.run(
+            ["nvcc", "-std=c++17", "-O3", "-Werror", "all-warnings", *target.cflags, "-c", "-o",
+             str(tmp_path / "x.o"), str(source)], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.mark.skipif(bool(why_no_sass()), reason=why_no_sass())

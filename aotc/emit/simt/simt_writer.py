@@ -48,7 +48,8 @@ class BlockWriter(ScalarWriter):
         count = points(s.ranges)
         if count is not None and count <= step:  # compilers do not know that there is one turn
             if count == step and binds and total == f"{count}u":
-                return BracedLines([f"const {kind} {at} = {first};", *inside])
+                named = any(at in x for x in binds)  # of one point nothing asks for the number
+                return BracedLines([f"const {kind} {at} = {first};"] * named + inside)
             lines = [f"if (const {kind} {at} = {first}; {at} < {total}) {{", *indent(inside), "}"]
             return BracedLines(before + lines) if before else lines
         lines = [f"for ({kind} {at} = {first}; {at} < {total}; {at} += {step}) {{",

@@ -127,8 +127,9 @@ def _held(stages: Sequence[PlanStage], target: Target, threads: int) -> int:
             if isinstance(r, ProductRow) and r.shared and not r.per_thread]
     most += [target.tuning.nest_registers + count_registers(s) for s in stages
              if isinstance(s, HeldRows)]
-    room = target.tuning.worker_registers // threads
-    return max(1, room // max(most)) if any(most) else 1
+    tuning = target.tuning
+    return max(1, min(tuning.worker_registers // (threads * max(most)), tuning.worker_blocks,
+                      tuning.worker_threads // threads)) if any(most) else 1
 
 
 def _team(nest: Nest, kernel: LoweredKernel, target: Target) -> int:
