@@ -40,6 +40,7 @@ class StreamRuns(BlockRuns):
     def held_tile(self, s: HeldTile) -> None:
         shape = (s.sums.nr, s.held.nr) if s.by_columns else (s.held.nr, s.sums.nr)
         b = self.operand(s.b, *shape, s.swizzle, "f32")
+        b = _ROUNDED[s.rounded](b) if s.rounds else b
         held = _ROUNDED[s.rounded](self.block_sums[s.held.name][0])
         with np.errstate(invalid="ignore", over="ignore"):
             self.block_sums[s.sums.name][0] += held @ (b.T if s.by_columns else b)

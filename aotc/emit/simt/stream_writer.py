@@ -73,7 +73,8 @@ class StreamWriter(ProductWriter):
             held=held, a=a, b=self.now(b), sums=s.sums.name, element=element_type(row.stored),
             kind=KIND.get(row.a, ""), mma=MMA.get("f32" + row.a, ""), depth=depth,
             columns=s.sums.nr, bn=c_index(b.strides[0], 0), a_turn=a_turn,
-            b_turn=turn(swizzle, "n"), row_turn=turn(swizzle, "row"), by_columns=s.by_columns)
+            b_turn=turn(swizzle, "n"), row_turn=turn(swizzle, "row"), by_columns=s.by_columns,
+            rounds=s.rounds if isinstance(s, HeldTile) else s.rounded)
         return BracedLines(text.splitlines())
 
     def carry_rows(self, s: CarryRows) -> list[str]:

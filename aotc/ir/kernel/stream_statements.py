@@ -78,9 +78,9 @@ class HeldTile(Stmt):
 
         sums[i, j] += sum over k of held[i, k] * b[k, j]
 
-    held: rounded to the dtype ``rounded``, which B's are of.  b: where they begin in the block's
-    memory, with the elements from one row to the next; swizzle: how those rows are turned;
-    by_columns: they are columns."""
+    held: rounded to the dtype ``rounded``, which B's are of, or are rounded to if ``rounds``.  b:
+    where they begin in the block's memory, with the elements from one row to the next; swizzle: how
+    those rows are turned; by_columns: they are columns."""
 
     row: str
     template: str
@@ -90,6 +90,7 @@ class HeldTile(Stmt):
     rounded: str
     swizzle: Swizzle | None = None
     by_columns: bool = False
+    rounds: bool = False
 
     def lines(self) -> list[str]:
         return [f"{self.sums.name} += {self.held.mr} x {self.held.nr} of {self.held.name} times "

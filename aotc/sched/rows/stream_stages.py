@@ -114,12 +114,13 @@ def _factor_pairs(stage: Stage, body: Expr) -> Iterator[Factors]:
     """``factor_pairs``, whatever rounds the elements of both factors."""
     if not isinstance(body, Binary) or body.op != "mul":
         return
-    bare = {_bare(e): e for e in (body.a, body.b)}
-    for f in factor_pairs(stage.axes, stage.raxes, stage.fold, _bare(body.a) * _bare(body.b)):
-        yield replace(f, a=bare.get(f.a, f.a), b=bare.get(f.b, f.b))
+    a, b = strip_factor(body.a), strip_factor(body.b)
+    whole = {a: body.a, b: body.b}
+    for f in factor_pairs(stage.axes, stage.raxes, stage.fold, a * b):
+        yield replace(f, a=whole.get(f.a, f.a), b=whole.get(f.b, f.b))
 
 
-def _bare(e: Expr) -> Expr:
+def strip_factor(e: Expr) -> Expr:
     """The Load that a factor rounds; others as they are."""
     inner = strip_rounding(e)
     return inner if isinstance(inner, Load) and inner.dtype == "f32" else e
@@ -283,4 +284,5 @@ def _long(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     return tuple(a for a in axes if a.extent != Const(1))
 
 
-__all__ = ["GREATEST", "SCORE", "TOTAL", "Streamed", "find_stream", "is_stream", "stream_factors"]
+__all__ = ["GREATEST", "SCORE", "TOTAL", "Streamed", "find_stream", "is_stream", "stream_factors",
+           "strip_factor"]

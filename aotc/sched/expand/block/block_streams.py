@@ -155,10 +155,10 @@ def _block(stream: Stream, scores: BlockSteps, values: BlockSteps, sums: Sums) -
     _, b = scores.step_places(scores.step)
     c = stream.scores
     tile = BlockTile(c.row, c.micro.template, own, a, b, scores.bk, Const(0), None,
-                     scores.swizzle, scores.by_columns)
+                     scores.swizzle, scores.by_columns, scores.row.a if c.rounds else "")
     _, v = values.step_places(values.step)
     held = HeldTile(stream.values.row, stream.values.micro.template, sums, own, v,
-                    values.row.a, values.swizzle[1], values.by_columns)
+                    values.row.a, values.swizzle[1], values.by_columns, stream.values.rounds)
     scale = _scale(stream)
     carry = CarryRows(own, sums, stream.greatest, stream.total, scale or 1.0)
     element = stream.score if scale else stream.element
