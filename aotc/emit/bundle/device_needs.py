@@ -33,12 +33,13 @@ class DeviceNeeds:
 
 
 def device_needs(plans: Sequence[Plan], target: Target) -> DeviceNeeds:
-    """The DeviceNeeds of all kernels of Plans for a target of blocks of threads."""
+    """The DeviceNeeds of all kernels of Plans, the base last, for a target of blocks of threads."""
     sizes = {k.name: block_bytes_of(k) for p in plans for k in p.kernels}
     most = max(sizes, key=sizes.__getitem__, default="")
+    functions = shared_functions((*plans[-1:], *plans[:-1]))
     return DeviceNeeds(int(target.arch.removeprefix("sm_")), has_compiled_later(target),
                        sizes.get(most, 0), most, tuple(
-                           f.written.kernel.name for f in shared_functions(plans)
+                           f.written.kernel.name for f in functions
                            if needs_permission(f.written.kernel)))
 
 

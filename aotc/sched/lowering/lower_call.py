@@ -99,7 +99,8 @@ def _entries(program: Program, schedule: Schedule, target: Target,
         value = simplify(linearise(n.value(index, program.dtype(added)), place))
     put = Put(alias.present, simplify(row * room + start + first + at), value)
     nest = Nest(target.rows("move")[0].name, (Range(at, Const(0), left),), (), "none", (), value,
-                (put,), "at", target.lanes, writing=UNSAID.with_said({"neighbours": 1}))
+                (put,), "at", target.lanes,
+                writing=UNSAID.with_said({"neighbours": 1, "held_rows": 0}))
     return nest, simplify(n.call.numbers[0] * pieces)
 
 
