@@ -63,6 +63,9 @@ def build(folder: str | Path, jobs: int = 2, progress: Progress | None = None,
     """
     folder = Path(folder).resolve()
     manifest = read_manifest(folder)
+    if manifest["build"].get("board"):
+        raise AotcError(f"{manifest['name']} is for {manifest['target']}, which has no shared "
+                        f"libraries; make -C {folder} builds lib{manifest['name']}.a")
     tools = tools_of(manifest, simulate)
     sources = _sources(manifest) + [(p.format(manifest["name"]), [])
                                     for p in tools.platform.parts]

@@ -16,6 +16,8 @@ from small_models import dense
 import aotc
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
+from aotc.errors import AotcError
+from aotc.runtime.compile_bundle import build
 from aotc.runtime.emulate import EmulatedModel
 from aotc.sched import lower
 from aotc.target import TARGETS
@@ -81,6 +83,14 @@ def test_bytes_stay_integers_from_end_to_end(target, tmp_path):
         assert not [n for n in names if SOFT.match(n) or n == "memcpy"], (path.name, names)
     text = "".join(p.read_text() for p in (tmp_path / "b").glob("net_kernels_*.c"))
     assert "aotc_rescale(" in text and "aotc_shift(" in text and "int64_t m0" not in text
+
+
+def test_no_shared_library_is_built(tmp_path):
+    bundle = aotc.compile(dense(3), tmp_path / "b", target=BOARDS[0].name, name="dense")
+    with pytest.raises(AotcError, match="no shared libraries; make -C .* libdense.a"):
+        build(bundle.path)
+    with pytest.raises(AotcError, match="this machine is"):
+        bundle.load()
 
 
 def test_exact_math_rounds_in_floats(tmp_path):
