@@ -49,6 +49,7 @@ from aotc.passes.precision.model_weight_groups import fold_but_groups
 from aotc.passes.quantised.products import integer_products
 from aotc.passes.regions import apply_in_bodies
 from aotc.passes.rewrites import apply_schedule_rewrites
+from aotc.passes.sums.move_scales import move_scales
 from aotc.samples import record_samples
 from aotc.sched import check_arena, check_schedule, complete, large_arena, parse_limit
 from aotc.sched.common_kernels import lower_parts
@@ -189,6 +190,8 @@ def _inline(work: Work) -> Work:
     columns = keeps_columns(work.options) and reads_groups(work.target)
     program = apply_in_bodies(lambda p: apply_passes(
         p, columns, rounds_integers(work.options, work.target)), work.program)
+    if work.target.rows("stream"):  # keys are read where they lie
+        program = apply_in_bodies(move_scales, program)
     program = with_float_weights(program, work.options)
     program = with_halves(program, work.target)
     variants = pick_targets(work.variants, program, asked_precision(work.options))

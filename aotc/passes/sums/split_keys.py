@@ -176,13 +176,22 @@ def _folds(program: Program, at: Load, fold: str, e: Expr, key: Axis,
 
 
 def is_scaled(e: Expr, x: Expr, key: Axis) -> bool:
-    """True for ``x``, times or over what neither has it nor the key."""
-    while isinstance(e, Binary) and e.op in ("mul", "div") and e != x:
-        inner, other = (e.a, e.b) if x in set(walk(e.a)) else (e.b, e.a)
-        if x in set(walk(other)) or key in axes_of(other) or e.op == "div" and inner is e.b:
+    """True for ``x``, times or over what neither has it nor the key, or 0 where such a condition
+    says so."""
+    while e != x:
+        match e:
+            case Binary("mul" | "div", a, b):
+                inner, other = (a, b) if x in set(walk(a)) else (b, a)
+                if e.op == "div" and inner is b:
+                    return False
+            case Where(other, Const(0), inner) | Where(other, inner, Const(0)):
+                pass
+            case _:
+                return False
+        if x in set(walk(other)) or key in axes_of(other):
             return False
         e = inner
-    return e == x
+    return True
 
 
 def _source(program: Program, e: Expr) -> Expr:
