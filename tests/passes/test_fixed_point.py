@@ -10,7 +10,7 @@ from quantised_programs import f32, product, quantised, whole, with_bias
 from te_programs import Maker, ax
 
 from aotc.installed import runtime_c
-from aotc.ir.expr import Cast, Unary, Where, all_hold, compare, maximum, minimum, walk
+from aotc.ir.expr import Cast, Const, Unary, Where, all_hold, compare, maximum, minimum, walk
 from aotc.ir.numbers.fixed_point import is_fixed, rescale
 from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
@@ -75,6 +75,18 @@ def test_what_would_be_further_off_stays_float(ratios):
     m.step("z", (i, c), Cast("u8", minimum(maximum(e, f32(0)), f32(255))))
     p = m.done("z")
     assert round_in_integers(p).steps == p.steps
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_number_is_added_in_integers_where_both_surely_fit(known):
+    """Of an i32 whose size nothing bounds, the sum may be beyond 32 bits: it stays a float."""
+    m = Maker()
+    m.input("t", 40, dtype="u8" if known else "i32")
+    i, t = ax("i", 40), m.ref("t", ax("i", 40))
+    e = Cast("f32", Cast("i32", t) * Const(999, "i32") if known else t) * f32(1 / 64) + f32(77.0)
+    m.step("z", (i,), Cast("u8", minimum(maximum(Unary("round", e), f32(0)), f32(255))))
+    p = m.done("z")
+    assert (round_in_integers(p).steps != p.steps) == known
 
 
 @pytest.mark.parametrize("residual, relu", [(False, False), (False, True), (True, True)])

@@ -167,6 +167,8 @@ class _Work:
                     np.abs(whole) >= 2.0 ** 30).any():
             return None
         if whole.any():
+            if self.largest(x) + float(np.abs(whole).max()) >= 2.0 ** 31:
+                return None
             x = Binary("add", x, self.stored(s, "whole", whole, found))
         value = rescale(x, self.stored(s, "multiplier", multiplier, found), shift)
         return value + Const(zero, "i32") if zero else value
@@ -228,6 +230,28 @@ class _Work:
         if b.factors or e.op == "div" and not b.rest.all():
             return None
         return a.times(b.rest if e.op == "mul" else 1 / b.rest, b.along)
+
+    def largest(self, e: Expr) -> float:
+        """A bound of the size of an integer expression; without end where none is known."""
+        match e:
+            case Const(value):
+                return abs(float(value))
+            case Cast("i32", x) if x.dtype in RANGE:
+                return 256.0
+            case Binary("add" | "sub", a, b):
+                return self.largest(a) + self.largest(b)
+            case Binary("mul", a, b):
+                return self.largest(a) * self.largest(b)
+            case Where(_, a, b):
+                return max(self.largest(a), self.largest(b))
+            case Load(name) if name in self.consts:
+                return float(np.abs(self.consts[name].astype(np.float64)).max(initial=0.0))
+            case Load(name):
+                c = self.program.producer.get(name)
+                if isinstance(c, Compute) and c.fold in ("none", "max", "min", "sum"):
+                    extents = [upper(r.extent) for r in c.raxes if c.fold == "sum"]
+                    return self.largest(c.body) * prod(inf if n is None else n for n in extents)
+        return inf
 
     def constant(self, e: Load) -> _Affine | None:
         """A constant that runs along one axis at most."""
