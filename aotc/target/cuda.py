@@ -13,6 +13,7 @@ from aotc.target.gpus import GPUS
 from aotc.target.kernel_rows import (
     WAYS,
     GroupedWeights,
+    KernelRow,
     ProductRow,
     RegisterTile,
     SharedTile,
@@ -215,14 +216,22 @@ _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4,
              *(_stream(nr, steps, 255, dtype) for nr, steps in (
                  (128, 64), (64, 128), (32, 256), (256, 32))))),
          *(_stream(n, steps, 255, TF32) for n, steps in (
-             (32, 64), (64, 64), (64, 32), (32, 128), (128, 32), (32, 256), (256, 32))),
+             (32, 64), (64, 64), (64, 32), (32, 128), (128, 32))),
          *thread_nests("simt"))
+# a block of these two has 192 KB, with the usual stages of both
+_LARGE, _LARGE_BYTES = tuple(
+    _stream(n, steps, 255, TF32) for n, steps in ((32, 256), (256, 32))), 192 << 10
+
+
+def _rows_of(machine: Machine) -> tuple[KernelRow, ...]:
+    """Those that blocks of a machine have memory for."""
+    return (*_ROWS, *_LARGE) if machine.near.capacity >= _LARGE_BYTES else _ROWS
 
 
 def _target(capability: int, about: str, machine: Machine) -> Target:
     code = f"arch=compute_{capability},code=sm_{capability}"
     return Target(f"cuda:sm_{capability}", f"CUDA, {about}", _LANES, ("-gencode", code), "cuda",
-                  machine, _ROWS, arch=f"sm_{capability}", cross=_CROSS, emitter="simt",
+                  machine, _rows_of(machine), arch=f"sm_{capability}", cross=_CROSS, emitter="simt",
                   halves=True, aligned=True, library=_LIBRARY, timed="events",
                   dependent_launches=capability >= _DEPENDENT)
 
