@@ -75,8 +75,8 @@ def test_a_level_rounds_what_its_rewrites_say(precision, limit, exact, tmp_path)
 @pytest.mark.parametrize("dtype", [BF16, HALF])
 def test_halves_are_stored_and_multiplied_as_such(dtype):
     """Weights, and what products alone read; products of two computed tensors, too.  Queries, keys
-    and values are one product, which rounds x in its block's memory; scores and what becomes of them
-    lie nowhere."""
+    and values are one product, which rounds x in its block's memory; scores and what becomes of
+    them lie nowhere."""
     plan = until("plan", precision=dtype).plan
     assert rows_of(plan) == {dtype}
     assert {p.dtype for p in plan.places if p.storage == "weights"} == {dtype}
