@@ -16,11 +16,13 @@ TARGET, HEADS, SIZE = "cuda:sm_80", 4, 64
 F16, BOOL = TensorProto.FLOAT16, TensorProto.BOOL
 
 
-def attention(rows, keys, groups=HEADS, masked=False, **attributes):
-    """y of q [1, HEADS, rows, SIZE], k and v [1, groups, keys, SIZE], and which keys a row has."""
-    inputs = {"q": (F16, [1, HEADS, rows, SIZE]),
-              **{x: (F16, [1, groups, keys, SIZE]) for x in "kv"}}
-    inputs |= {"mask": (BOOL, [rows, keys])} if masked else {}
+def attention(rows, keys, groups=HEADS, mask=None, batch=1, **attributes):
+    """y of q [batch, HEADS, rows, SIZE], k and v [batch, groups, keys, SIZE], and which keys a row
+    has, "kept", or what its scores get, "added"."""
+    inputs = {"q": (F16, [batch, HEADS, rows, SIZE]),
+              **{x: (F16, [batch, groups, keys, SIZE]) for x in "kv"}}
+    inputs |= {"mask": (BOOL, [rows, keys])} if mask == "kept" else {}
+    inputs |= {"mask": (F16, [batch, 1, rows, keys])} if mask == "added" else {}
     return make_model([helper.make_node("Attention", [*inputs], ["y"], **attributes)], inputs,
                       {"y": inputs["q"]}, {}, opset=23)
 
@@ -29,26 +31,49 @@ def exact(feeds, causal):
     """In f64; rows without keys are 0."""
     q, k, v = (feeds[x].astype("f8") for x in "qkv")
     k, v = (np.repeat(x, HEADS // x.shape[1], axis=1) for x in (k, v))
-    kept = np.ones((q.shape[2], k.shape[2]), bool)
-    kept &= np.tril(kept) if causal else feeds.get("mask", kept)
-    s = np.where(kept, q @ k.swapaxes(2, 3) / SIZE**0.5, -1e9)
-    e = np.where(kept, np.exp(s - s.max(axis=3, keepdims=True)), 0.0)
+    bias = np.zeros((q.shape[2], k.shape[2]))
+    if causal:
+        bias = np.where(np.tril(bias + 1), 0, -np.inf)
+    elif "mask" in feeds:
+        mask = feeds["mask"]
+        bias = np.where(mask, 0, -np.inf) if mask.dtype == bool else mask.astype("f8")
+    s = np.maximum(q @ k.swapaxes(2, 3) / SIZE**0.5 + bias, -1e9)
+    e = np.where(bias > -np.inf, np.exp(s - s.max(axis=3, keepdims=True)), 0.0)
     return e / np.maximum(e.sum(axis=3, keepdims=True), 1e-30) @ v
 
 
-CASES = {"plain": (70, 90, {}), "causal": (90, 90, {"is_causal": 1}),
-         "masked": (70, 90, {"masked": True}), "groups": (40, 130, {"groups": 2}),
+def masks(r, form, rows, keys):
+    """Of half of the keys, of the first few, of rows that some have none, of none at all; None
+    where a form has no mask."""
+    some = np.arange(rows)[:, None] % 3 * np.ones(keys) > 0
+    few = np.broadcast_to(np.arange(keys) < 60, (rows, keys))
+    for kept in (r.random((rows, keys)) < 0.5, few, some, some & False) if "mask" in form else (
+            None,):
+        if form.get("mask") != "added":
+            yield kept
+            continue
+        shape = (form.get("batch", 1), 1, rows, keys)
+        yield np.where(kept, r.standard_normal(shape), -np.inf).astype(np.float16)
+
+
+KEPT, ADDED = {"mask": "kept"}, {"mask": "added"}
+CASES = {"plain": (70, 90, {}), "causal": (90, 90, {"is_causal": 1}), "masked": (70, 90, KEPT),
+         "groups": (40, 130, {"groups": 2}), "masked groups": (40, 130, {"groups": 2, **KEPT}),
          "token": (1, 1100, {}), "token in groups": (1, 1100, {"groups": 2}),
-         "masked groups": (40, 130, {"masked": True, "groups": 2})}
+         "masked token": (1, 1100, KEPT),
+         "masked token in groups": (1, 1100, {"groups": 2, **KEPT}),
+         "masked tokens of a batch": (1, 1100, {"groups": 2, "batch": 3, **ADDED}),
+         "few masked rows": (3, 1100, ADDED)}
+QUICK = "causal", "token in groups", "masked token in groups"
 
 
 @needs_cxx
-@pytest.mark.parametrize("name", [n if n in ("causal", "token in groups") else pytest.param(
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(
     n, marks=pytest.mark.product) for n in CASES])
 def test_the_operator_streams(name, tmp_path):
     rows, keys, form = CASES[name]
-    r, groups = np.random.default_rng(), form.get("groups", HEADS)
-    feeds = {x: r.standard_normal((1, HEADS if x == "q" else groups, rows if x == "q" else keys,
+    r, groups, batch = np.random.default_rng(), form.get("groups", HEADS), form.get("batch", 1)
+    feeds = {x: r.standard_normal((batch, HEADS if x == "q" else groups, rows if x == "q" else keys,
                                    SIZE)).astype(np.float16) for x in "qkv"}
     model = attention(rows, keys, **form)
     plan = run_pipeline(Options(model, target=TARGET, name="net", stop_after="plan")).plan
@@ -57,9 +82,7 @@ def test_the_operator_streams(name, tmp_path):
     assert all(any(isinstance(s, Stream) for s in k.lowered.stages)
                for k in plan.kernels if given & {*k.reads})  # none copies keys or values
     net = aotc.compile(model, tmp_path / "b", target=TARGET, name="net").load(simulate=True)
-    masks = (r.random((rows, keys)) < 0.5, np.arange(rows)[:, None] % 3 * np.ones(keys) > 0,
-             np.zeros((rows, keys)))
-    for mask in masks if "masked" in form else (None,):
-        feeds |= {} if mask is None else {"mask": mask.astype(bool)}
+    for mask in masks(r, form, rows, keys):
+        feeds |= {} if mask is None else {"mask": mask}
         want, got = exact(feeds, "is_causal" in form), net.run(feeds)["y"].astype("f8")
         assert np.abs(got - want).max() <= 4e-3 * max(np.abs(want).max(), 1e-3)

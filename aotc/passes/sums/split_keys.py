@@ -60,9 +60,10 @@ _BETWEEN = 24  # computes between a product of weights and what they are made of
 
 @dataclass(frozen=True)
 class Weighed:
-    """The sum over ``key`` of ``weights`` times ``values`` (in this order, if ``first``): weights
-    are linear in ``power``, exp(``x`` - ``greatest``), and depend on ``total``, the sum of that, if
-    there is one.  shared: an axis of rows of which so many neighbours read the same values."""
+    """The sum over ``key`` of ``weights`` times ``values``: weights are linear in ``power``,
+    exp(``x`` - ``greatest``), and depend on ``total``, the sum of that, if there is one, and on
+    what else there is of a row, such as whether a mask leaves it any term.  shared: an axis of rows
+    of which so many neighbours read the same values."""
 
     weights: Expr
     values: Expr
@@ -154,8 +155,9 @@ def _weighed(program: Program, c: Compute, weights: Expr, values: Expr,
     x, greatest = power.x.a, power.x.b
     if not _folds(program, greatest, "max", x, key, maps):
         return None
-    totals = dict.fromkeys(n for n in loads(weights) if n != greatest and n not in loads(power))
-    if len(totals) > 1 or not all(_folds(program, n, "sum", power, key, maps) for n in totals):
+    totals = dict.fromkeys(n for n in loads(weights) if n not in (greatest, *loads(power)) and (
+        _folds(program, n, "sum", power, key, maps)))
+    if len(totals) > 1:
         return None
     total = next(iter(totals), None)
     if key in axes_of(greatest) or not is_scaled(weights, power, key):
