@@ -37,7 +37,7 @@ def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequen
     that are merged with no others."""
     if not measures(o.precision, o.error):
         return *decide_for_target(program, target, o, ranges, apart=apart), None
-    given = None if o.inputs is None else read_feeds(o.inputs, fixed)
+    given = None if o.inputs is None else read_feeds(o.inputs, fixed, program)
     levels = tuple(x for x in LEVELS if x.precision in find_precisions(target) and (
         o.precision == AUTO or o.precision == x.precision and x.rows))
     try:

@@ -22,6 +22,7 @@ from aotc.ir.schedule import (
 Dims = Mapping[str, int | tuple[int, int] | Set[int]] | None
 
 AUTO = "auto"
+IO = ("model", "quantised")  # dtypes of inputs and outputs: the model's, or 8 bits
 ERROR = 1e-2  # of an output's range: the budget of ``precision="auto"`` where none is given
 # {dimension: ranges of its extents, (lowest, highest); None: no end}; AUTO: found by cost
 Variants = Mapping[str, Sequence[tuple[int, int | None]]] | str | None
@@ -100,6 +101,9 @@ class Options:
     alias: {"past_key_values.*": "present.*"}: these outputs are these inputs with entries behind
         them, and the caller holds both in one buffer with room for more (the dimension
         "capacity"), which grows in place; "auto": every output that has the form.
+    io: "quantised": inputs that are rounded to 8 bits at once, and outputs that come out of 8 bits,
+        are 8-bit tensors; scale and zero point of each are in the manifest, the header and
+        ``Model.inputs`` and ``outputs``.  "model" (the default): as the model has them.
     unaligned: kernels that take tensors of callers at any address, element by element; on GPUs they
         otherwise ask for multiples of 16 bytes (AOTC_TENSOR_MISALIGNED).
     arena: the most that NAME_arena_size may be, bytes or text such as "64M" ("64M:4": with four
@@ -177,6 +181,9 @@ class Options:
     alias: Mapping[str, str] | str | None = _decision(
         None, "an input and the output that is it with entries behind it, * for any text: kept in "
         "one buffer with room for more, written in place; auto: all that have the form")
+    io: str = _decision(
+        IO[0], "quantised: inputs that the model rounds to 8 bits at once, and outputs that it "
+        "makes of 8 bits, are 8-bit tensors (default: as the model has them)", IO)
     unaligned: bool = _decision(
         False, "kernels for tensors at any address (CUDA; default: of callers' tensors, multiples "
         "of 16 bytes)")

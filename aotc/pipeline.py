@@ -39,7 +39,7 @@ from aotc.ir.plan import Plan
 from aotc.ir.plans import Alternative, Condition, Plans, with_defaults
 from aotc.ir.program import Program
 from aotc.ir.schedule import CONNECT, Schedule
-from aotc.options import Options, asked_precision, check_choices
+from aotc.options import IO, Options, asked_precision, check_choices
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.check_program import check_program
 from aotc.passes.apply_passes import apply_passes
@@ -152,7 +152,7 @@ def _graph(work: Work) -> Work:
     o = work.options
     dims = {k: v for k, v in (o.dims or {}).items() if not o.alias or k != ROOM}
     graph = read_graph(work.model, dims, _name(o), o.fix, o.input_default, o.lists, o.bound,
-                       o.shapes)
+                       o.shapes, o.io == IO[1])
     return replace(work, graph=graph, ranges=graph.dims, settings=graph.settings, model=None)
 
 

@@ -56,9 +56,9 @@ Role = int | str | Expr  # what an element is for: a table's rows, or how it is 
 
 @dataclass(frozen=True)
 class InputKind:
-    """``kind``: normal | table (integers in 0..high-1) | mask (0/1) | small (1..8) | bool |
-    expected (what must equal an extent), or a type that is stored only, for its bits.  ``extent``:
-    of a table as long as symbols say, or what is expected."""
+    """``kind``: normal | table (integers in 0..high-1) | mask (0/1) | small (1..8) | bool | bytes
+    (any of 8 bits) | expected (what must equal an extent), or a type that is stored only, for its
+    bits.  ``extent``: of a table as long as symbols say, or what is expected."""
 
     kind: str
     high: int = 0
@@ -76,6 +76,8 @@ def input_kinds(program: Program) -> dict[str, InputKind]:
             out[name] = InputKind(stored, len(program.texts))
         elif is_float(dtype):
             out[name] = InputKind("normal")
+        elif program.buffers[name].scale is not None:
+            out[name] = InputKind("bytes")
         elif dtype == "bool":
             out[name] = InputKind("bool")
         elif name in wanted:
@@ -211,6 +213,8 @@ def random_inputs(program: Program, sym_values: Syms, seed: int = 0,
 def _draw(rng: np.random.Generator, kind: InputKind, shape: tuple[int, ...]) -> Array:
     if kind.kind == "normal":
         return rng.standard_normal(shape)
+    if kind.kind == "bytes":
+        return rng.integers(0, 256, shape, np.uint8)  # the bits of i8, too
     if kind.kind == CHARS:
         array = rng.integers(ord("a"), ord("f"), shape)
         array[np.arange(shape[-1]) >= rng.integers(0, shape[-1] + 1, (*shape[:-1], 1))] = 0
@@ -369,12 +373,16 @@ def _quickest(program: Program, runs: Sequence[dict[str, int]],
     return [runs[i] for i in sorted(taken)]
 
 
-def read_feeds(path: str | Path, fixed: Collection[str] = ()) -> Feeds:
-    """The arrays of an .npz file by input name, without the ``fixed`` ones; AotcError if it is
-    none."""
+def read_feeds(path: str | Path, fixed: Collection[str] = (),
+               program: Program | None = None) -> Feeds:
+    """The arrays of an .npz file by input name, without the ``fixed`` ones; floats where a Program
+    takes 8 bits instead are rounded so.  AotcError if it is none."""
+    scales = {} if program is None else program.scales
     try:
         with np.load(path, allow_pickle=False) as data:
-            return {n: data[n] for n in data.files if n not in fixed}
+            feeds = {n: data[n] for n in data.files if n not in fixed}
+        return {n: scales[n].to_bytes(a) if n in scales and a.dtype.kind == "f" else a
+                for n, a in feeds.items()}
     except (OSError, ValueError) as err:
         raise AotcError(f"inputs {path}: not an .npz file of plain arrays: {err}") from None
 

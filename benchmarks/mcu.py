@@ -1,7 +1,7 @@
 """What models take of microcontrollers: instructions of a call, flash, RAM and stack.
 
     python -m benchmarks.mcu [FILE.onnx ...] [--targets cortex-m4,...] [--optimize size]
-                             [--json mcu.json] [--models FOLDER]
+                             [--io quantised] [--json mcu.json] [--models FOLDER]
 
 Without files those of ``../shared/mcu``.  Every model is compiled for every core, built at -O2 and
 called once, on the inputs that its bundle records, on a board of the emulator, which counts
@@ -21,6 +21,7 @@ from pathlib import Path
 
 import aotc
 from aotc.errors import AotcError
+from aotc.options import IO
 from aotc.runtime.compile_bundle import read_manifest
 from aotc.runtime.emulate import tools
 from aotc.target import TARGETS
@@ -42,10 +43,11 @@ class McuCost:
     stack: int
 
 
-def measure(path: Path, target: str, folder: Path, optimize: str | None = None) -> McuCost:
+def measure(path: Path, target: str, folder: Path, optimize: str | None = None,
+            io: str = IO[0]) -> McuCost:
     """The McuCost of a model; ``folder`` gets its bundle.  AotcError if it cannot be compiled,
     built or run, or if its outputs are not those that are recorded."""
-    bundle = aotc.compile(path, folder, target=target, optimize=optimize).path
+    bundle = aotc.compile(path, folder, target=target, optimize=optimize, io=io).path
     manifest = read_manifest(bundle)
     tools(manifest)  # says what is to be installed
     done = subprocess.run(["make", "-s", "test", "CFLAGS=-O2"], cwd=bundle, capture_output=True,
@@ -92,6 +94,8 @@ def main() -> int:
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--targets", default=",".join(CORES))
     parser.add_argument("--optimize", choices=("speed", "size"))
+    parser.add_argument("--io", choices=IO, default=IO[0],
+                        help="quantised: 8-bit inputs and outputs, of models that round them")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--models", type=Path, default=MODELS)
     args = parser.parse_args()
@@ -104,8 +108,9 @@ def main() -> int:
         for target in args.targets.split(","):
             with tempfile.TemporaryDirectory(prefix="aotc-mcu-") as work:
                 try:
-                    costs.append(measure(path, target, Path(work) / "bundle", args.optimize))
-                except AotcError as err:  # a board that cannot hold it, or missing tools
+                    costs.append(measure(path, target, Path(work) / "bundle", args.optimize,
+                                         args.io))
+                except AotcError as err:  # no board holds it, it has no 8-bit ends, or no tools
                     print(f"{path.name} on {target}: {str(err)[-300:]}", file=sys.stderr)
                     continue
             print(costs[-1], file=sys.stderr)

@@ -158,7 +158,8 @@ def _growth(program: Program, past: str, present: str) -> AliasGrowth | None:
     step, copies = _behind_copies(program, present)
     old, made = (program.buffers[n] for n in (past, present))
     if not isinstance(step, Compute) or step.fold != "none" or len(step.outs) > 1 or (
-            old.dtype, old.stored, len(old.shape)) != (made.dtype, made.stored, len(made.shape)):
+            old.dtype, old.stored, old.scale, len(old.shape)) != (
+                made.dtype, made.stored, made.scale, len(made.shape)):
         return None
     body = step.body
     if not isinstance(body, Where) or not isinstance(body.cond, Binary) or (

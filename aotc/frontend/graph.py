@@ -13,6 +13,7 @@ import onnx
 from aotc.ir.bundle import Part
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Expr, Shape, Sym, show
+from aotc.ir.numbers.byte_scale import ByteScale
 
 if TYPE_CHECKING:  # which is learnt from Graphs
     from aotc.frontend.building.broadcast import Learnt
@@ -147,7 +148,7 @@ class Graph:
     ``learnt``: what trial builds have learnt about extents; ``bounds``: {node or a result of it:
     the most elements that data may give it}; ``ranks``: {tensor: its declared extents, None: any},
     in a search alone; ``readings``: {result whose rank extents decide: which it has
-    (``readings.py``)}."""
+    (``readings.py``)}; ``scales`` of inputs and outputs that are 8 bits in place of floats."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -168,6 +169,7 @@ class Graph:
     ranks: dict[str, tuple[int | str | None, ...]] = field(default_factory=dict, hash=False,
                                                            repr=False)
     readings: dict[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
+    scales: dict[str, ByteScale] = field(default_factory=dict, hash=False)
 
     @property
     def syms(self) -> tuple[Sym, ...]:

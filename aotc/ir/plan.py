@@ -16,6 +16,7 @@ from aotc.ir.contents import guards
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Const, Expr, Shape, Sym, show
 from aotc.ir.kernel.plan_kernels import Kernel, Rule, Size, largest_size
+from aotc.ir.numbers.byte_scale import ByteScale
 from aotc.ir.plan_regions import PlanRegion
 from aotc.ir.program import Alias, Check
 from aotc.ir.simplify import simplify
@@ -32,8 +33,8 @@ class Place:
     ``memory``, ``parts``, ``each``: as of a ``Slot``, with ``stride`` bytes from one cluster's or
     worker's part to the next one's.
     ``sparse``: a run looks up a few of the weights here and leaves most of them untouched;
-    ``stored``, ``counts``: as of a Buffer.  ``ring``: a holder has room for so many elements at a
-    time, each at its number modulo ``ring`` (0: for all of its part)."""
+    ``stored``, ``counts``, ``scale``: as of a Buffer.  ``ring``: a holder has room for so many
+    elements at a time, each at its number modulo ``ring`` (0: for all of its part)."""
 
     BUFFERS: ClassVar[tuple[str, ...]] = ("name",)
     name: str
@@ -53,6 +54,7 @@ class Place:
     stride: int = 0
     each: int = 0
     ring: int = 0
+    scale: ByteScale | None = None
 
     @property
     def room(self) -> Expr:

@@ -33,6 +33,7 @@ from aotc.ir.expr import (
     show,
     walk,
 )
+from aotc.ir.numbers.byte_scale import ByteScale
 from aotc.ir.simplify import simplify
 
 Rewrite = tuple[Any, ...]  # (rule, compute, parameters: plain data that the rule explains)
@@ -60,7 +61,9 @@ class Buffer:
     role: input | output | const | temp.  ``onnx`` keeps the original tensor name; ``stored``: what
     the elements of an input or output are the bits of (``ir.dtypes.STORED``), "" for numbers;
     ``counts``: of an output, the (output, axis) whose elements it counts (ONNX names);
-    ``declared``: the dtype that the model gives a temp which is computed wider, "" for its own."""
+    ``declared``: the dtype that the model gives a temp which is computed wider, "" for its own;
+    ``scale``: what the numbers of an 8-bit input or output stand for that the model has as
+    floats."""
 
     name: str
     shape: Shape
@@ -70,6 +73,7 @@ class Buffer:
     stored: str = ""
     counts: tuple[tuple[str, int], ...] = ()
     declared: str = ""
+    scale: ByteScale | None = None
 
     def __str__(self) -> str:
         return f"{self.name} : {self.dtype}[{', '.join(map(show, self.shape))}]"
@@ -368,6 +372,13 @@ class Program:
 
     def dtype(self, name: str) -> str:
         return self.buffers[name].dtype
+
+    @property
+    def scales(self) -> dict[str, ByteScale]:
+        """{ONNX name: what its numbers stand for} of 8-bit inputs and outputs that the model has as
+        floats."""
+        return {b.onnx: b.scale for n in (*self.inputs, *self.outputs)
+                for b in [self.buffers[n]] if b.scale is not None}
 
     def __str__(self) -> str:
         lines = [f"program {self.name}"]

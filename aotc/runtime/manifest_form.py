@@ -13,7 +13,8 @@ from aotc.ir.dtypes import DTYPES
 
 _EXTENT = {"text": str, "symbol": (str, None), "lo": int, "hi": (int, None)}
 _TENSOR = {"onnx": str, "c": str, "dtype": tuple(DTYPES), "shape": [(int, _EXTENT)],
-           "stored?": str, "default?": bool, "alias?": int, "counts?": [[(str, int)]]}
+           "stored?": str, "default?": bool, "alias?": int, "counts?": [[(str, int)]],
+           "scale?": float, "zero?": int, "real?": str}
 _CROSS = {"cc": [str], "ldflags": [str], "emulator": [str], "packages": [str], "cflags": [str],
           "vlens": [int], "emulated": [str]}
 _FORM = {

@@ -30,7 +30,8 @@ class TensorInfo:
     it may be left out of a call; ``text``: it holds strings, as places in the bundle's table;
     ``chars``: strings, as bytes along the last dimension; ``counts``: it says how many elements
     there are of these (output, axis); ``alias``: of an input and an output that lie in one
-    buffer, the place of the other; -1 for others."""
+    buffer, the place of the other; -1 for others; ``scale``, ``zero``: an element
+    ``q`` of 8 bits stands for ``(q - zero) * scale``; None where elements are what they are."""
 
     name: str
     dtype: np.dtype[Any]
@@ -40,6 +41,8 @@ class TensorInfo:
     counts: tuple[tuple[str, int], ...] = ()
     alias: int = -1
     chars: bool = False
+    scale: float | None = None
+    zero: int = 0
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -57,7 +60,8 @@ def _info(entry: dict[str, Any]) -> TensorInfo:
     return TensorInfo(entry["onnx"], dtype, shape, entry.get("default", False),
                       entry.get("stored") == TEXT,
                       tuple((o, a) for o, a in entry.get("counts", ())),
-                      entry.get("alias", -1), entry.get("stored") == CHARS)
+                      entry.get("alias", -1), entry.get("stored") == CHARS,
+                      entry.get("scale"), entry.get("zero", 0))
 
 
 # names of the package ml_dtypes; an element of its integers lies in the lowest bits of a byte

@@ -1,4 +1,5 @@
-"""Runs of a bundle whose caches grow in place beside runs of the model as it was exported."""
+"""Runs of a bundle beside runs of the model as it was exported: of one whose caches grow in place,
+or whose inputs and outputs are 8 bits where the model has floats."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from aotc.samples import Feeds
 
 @dataclass(frozen=True)
 class InPlace:
-    """What a call with the extents ``syms`` has in the buffers of ``program.aliases``."""
+    """What a call with the extents ``syms`` has in the buffers of ``program.aliases``, and what the
+    8-bit numbers of its inputs and outputs stand for."""
 
     program: Program
     syms: Mapping[str, int]
@@ -27,14 +29,20 @@ class InPlace:
 
     def model_feeds(self, feeds: Feeds) -> Feeds:
         """The inputs of the model as exported: of a buffer what is there before the call."""
+        feeds = self._as_floats(feeds)
         return feeds | {key: self._cut(feeds[key], a.axis, a.kept) for a in self.program.aliases
                         for key in [self.program.buffers[a.past].onnx]}
 
     def model_outputs(self, outputs: Feeds) -> Feeds:
         """The outputs of the model as exported: of a buffer what is there after the call."""
+        outputs = self._as_floats(outputs)
         return outputs | {key: self._cut(outputs[key], a.axis, a.filled)
                           for a in self.program.aliases
                           for key in [self.program.buffers[a.present].onnx]}
+
+    def _as_floats(self, arrays: Feeds) -> Feeds:
+        scales = self.program.scales
+        return {n: scales[n].to_floats(a) if n in scales else a for n, a in arrays.items()}
 
     def _cut(self, array: Array, axis: int, count: Expr) -> Array:
         return array[(slice(None),) * axis + (slice(0, index_value(count, self.syms)),)]

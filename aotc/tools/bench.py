@@ -115,7 +115,7 @@ def measure(path: str | Path, out: str | Path, feeds: Feeds | None, threads: int
     theirs = call.model_feeds(feeds) | work.settings.fixed
     peers = {name: lambda name=name: _bound_peer(name, path, threads, theirs) for name in compare}
     return _timings(lambda: load(out, threads=threads).bind(feeds, call.dims), threads, seconds,
-                    peers)
+                    peers, call.model_outputs if work.program.scales else None)
 
 
 def _bound_peer(name: str, path: str | Path, threads: int, feeds: Feeds) -> Callable[[], Feeds]:
@@ -252,10 +252,12 @@ def _node_list(nodes: Sequence[str]) -> str:
 
 
 def _timings(own: Callable[[], Callable[[], Feeds]], threads: int, seconds: float,
-             peers: Mapping[str, Callable[[], Callable[[], Feeds]]] | None = None) -> list[Timing]:
+             peers: Mapping[str, Callable[[], Callable[[], Feeds]]] | None = None,
+             as_exported: Callable[[Feeds], Feeds] | None = None) -> list[Timing]:
     """Timing of ``own()`` and of every peer; all are opened pinned, so that the threads they
     create inherit the CPUs.  A peer that cannot be opened or computes something else has a fault
-    in place of times."""
+    in place of times.  as_exported: what to compare with peers', of our outputs (None: themselves).
+    """
     before = pin(threads)
     try:
         calls, faults = {"aotc": own()}, {}
@@ -264,7 +266,8 @@ def _timings(own: Callable[[], Callable[[], Feeds]], threads: int, seconds: floa
                 calls[name] = open_()
             except AotcError as err:
                 faults[name] = str(err)
-        faults.update(wrong_results(calls))
+        ours, shown = calls["aotc"], as_exported or dict
+        faults.update(wrong_results(calls | {"aotc": lambda: shown(ours())}))
         rows = interleave({n: c for n, c in calls.items() if n not in faults}, seconds)
     finally:
         stay_on(sorted(before))

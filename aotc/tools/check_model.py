@@ -16,7 +16,7 @@ from aotc.frontend.graph import DimRange, shorten
 from aotc.frontend.read.load import all_tensors
 from aotc.ir.expr import show
 from aotc.ir.program import Program
-from aotc.options import Options
+from aotc.options import IO, Options
 from aotc.passes.regions import all_steps
 from aotc.pipeline import run_pipeline
 from aotc.target import get_target
@@ -99,7 +99,7 @@ def _checked(options: Options) -> tuple[Checked, Program | None]:
         o = options
         dims = {k: v for k, v in (o.dims or {}).items() if not o.alias or k != ROOM}
         graph, built = read_built(model, dims, o.name or name, o.fix, o.input_default, o.lists,
-                                  o.bound, o.shapes)
+                                  o.bound, o.shapes, o.io == IO[1])
         program = to_program(graph, get_target(options.target).library, built)
     except UnsupportedError as err:
         return Checked(name, opsets, count, weights, str(err)), None

@@ -94,7 +94,7 @@ def verify_nodes(path: str | Path, target: str = "native", dims: Dims = None, th
         with tempfile.TemporaryDirectory(prefix="aotc-nodes-") as folder:
             model = _observed(program, schedule, row, stored, Path(folder) / "bundle", threads)
             cases = make_cases(program, runs, _cap(program))
-            for case in [read_inputs(inputs, work.settings.fixed)] if inputs else cases:
+            for case in [read_inputs(inputs, work.settings.fixed, program)] if inputs else cases:
                 got = model.run(case.feeds)
                 results += _judge(program, schedule, case.feeds, got, stored)
                 if schedule.precision != PRECISION[0] and len(work.parts) == 1:

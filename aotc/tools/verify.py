@@ -236,9 +236,18 @@ def give_stored_types(program: Program, feeds: Feeds) -> Feeds:
             a if (kind := kinds.get(n)) is None else a.view(kind) for n, a in feeds.items()}
 
 
-def read_inputs(path: str | Path, fixed: Collection[str] = ()) -> Case:
-    """The one Case held by an .npz file of arrays by input name, without the ``fixed`` ones."""
-    return Case(str(path), read_feeds(path, fixed))
+def read_inputs(path: str | Path, fixed: Collection[str] = (),
+                program: Program | None = None) -> Case:
+    """The one Case held by an .npz file, as ``read_feeds``."""
+    return Case(str(path), read_feeds(path, fixed, program))
+
+
+def output_steps(program: Program) -> Quanta:
+    """The quanta of outputs as the model has them, by ONNX name."""
+    found, scales = quanta(program), program.scales
+    names = {n: program.buffers[n].onnx or n for n in program.outputs if n in found}
+    return {name: step * scales[name].scale if step and name in scales else step
+            for n, name in names.items() for step in [found[n]]}
 
 
 def _open(work: Work, target: Target, threads: int, build_progress: Progress | None,
@@ -330,15 +339,14 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
                           inputs=_measured(inputs, decisions), **decisions)
         work, weights = _compiled(options)
         free_dropped(weights)
-        outputs, fixed = work.program.outputs, work.settings.fixed
-        steps = {work.program.buffers[n].onnx or n: q for n, q in quanta(work.program).items()
-                 if n in outputs}
+        fixed = work.settings.fixed
+        steps = output_steps(work.program)
         models = _open(work, get_target(target, work.schedule.precision), threads,
                        build_progress, vlen, simulate)
         judge = _Judge(path, threads, steps, lambda why: report(f"  {why}"),
                        _low_limit(options, work.schedule.precision))
         report(f"{Path(path).name}: target {', '.join(models)}, reference {judge.name}")
-        cases = [read_inputs(inputs, fixed)] if inputs else make_cases(
+        cases = [read_inputs(inputs, fixed, work.program)] if inputs else make_cases(
             work.program, runs, served=boxes(work.program, work.schedule), room=ROOM + weights)
         precision, shares = work.schedule.precision, list[ExactShare]()
         exact = None if precision == PRECISION[0] else exact_program(options)

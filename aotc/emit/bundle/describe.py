@@ -12,6 +12,7 @@ from aotc.errors import AotcError
 from aotc.ir.dtypes import DTYPES, array_dtype
 from aotc.ir.expr import Const, Expr, Sym, leaves, show
 from aotc.ir.kernel.plan_kernels import Size
+from aotc.ir.numbers.byte_scale import ByteScale
 from aotc.ir.plan import Place, Plan, rules_of
 from aotc.ir.simplify import lower, simplify, upper
 from aotc.ir.statements import WORKERS
@@ -74,7 +75,7 @@ class Tensor:
     ``stored``: what its elements are the bits of, "" for numbers; ``counts``: the (output, axis)
     that it says how many elements there are of; ``alias``: of two that lie in one buffer, the place
     of the other among the inputs or outputs, -1 if it lies alone; ``shared``: what is said of
-    that."""
+    that; ``scale``: what 8-bit numbers stand for."""
 
     name: str
     onnx: str
@@ -87,11 +88,13 @@ class Tensor:
     counts: tuple[tuple[str, int], ...] = ()
     alias: int = -1
     shared: str = ""
+    scale: ByteScale | None = None
 
     @property
     def type_text(self) -> str:
         kind = f"{self.stored} in {self.dtype}" if self.stored else self.dtype
         text = f"{kind}[{', '.join(d.text for d in self.dims)}]{self.shared}"
+        text += f", {self.scale}" if self.scale else ""
         if not self.counts:
             return text
         return f"{text}, the extent of " + ", ".join(f"{o} along axis {a}" for o, a in self.counts)
@@ -160,7 +163,7 @@ def symbols_and_tensors(plan: Plan, prefix: str, plans: Sequence[Plan] | None = 
     defaults = {name: plan.place(own).offset for name, own in plan.defaults}
     ins, outs = (tuple(Tensor(p.name, p.onnx or p.name, next(names), f"{storage}_{i}_dims",
                               array_dtype(p.dtype), tuple(map(_dim, p.shape)),
-                              defaults.get(p.name, -1), p.stored, p.counts)
+                              defaults.get(p.name, -1), p.stored, p.counts, scale=p.scale)
                        for i, p in enumerate(places[storage])) for storage in places)
     return syms, *_aliased(plan, ins, outs)
 
@@ -255,6 +258,8 @@ def tensor_json(tensor: Tensor) -> dict[str, Any]:
     """A tensor's entry in the manifest; a symbolic extent is an object."""
     extra: dict[str, Any] = {"default": True} if tensor.default >= 0 else {}
     extra |= {"stored": tensor.stored} if tensor.stored else {}
+    extra |= {"scale": tensor.scale.scale, "zero": tensor.scale.zero,
+              "real": tensor.scale.real} if tensor.scale else {}
     extra |= {"alias": tensor.alias} if tensor.alias >= 0 else {}
     extra |= {"counts": [list(c) for c in tensor.counts]} if tensor.counts else {}
     return {"onnx": tensor.onnx, "c": tensor.c_name, "dtype": tensor.dtype, **extra,

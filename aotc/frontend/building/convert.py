@@ -94,7 +94,8 @@ def build(graph: Graph, trial: bool = False, library: Collection[str] = HOSTED,
     b.run_node = _run_node
     for t in graph.inputs:
         name = b.preset[t.name]
-        b.buffers[name] = Buffer(name, t.shape, t.dtype, "input", t.name, t.stored)
+        b.buffers[name] = Buffer(name, t.shape, t.dtype, "input", t.name, t.stored,
+                                 scale=graph.scales.get(t.name))
         b.env[t.name] = Val(t.shape, t.dtype, buffer=name, name=t.name, stored=t.stored)
     for name, array in graph.initializers.items():
         b.env[name] = b.constant(array, name, graph.stored.get(name, ""))
@@ -240,7 +241,7 @@ def _bind_outputs(graph: Graph, b: Builder) -> tuple[str, ...]:
             v = b.compute(axes, b.at(v, axes))
             b.node = OUTSIDE
         b.buffers[v.buffer] = replace(b.buffers[v.buffer], role="output", onnx=tensor,
-                                      stored=kind)
+                                      stored=kind, scale=graph.scales.get(tensor))
         names.append(v.buffer)
     return tuple(names)
 

@@ -15,6 +15,7 @@ from aotc.frontend.building.convert import build
 from aotc.frontend.building.stored import carrier
 from aotc.frontend.building.stored_type_operators import makes_texts, moves_texts
 from aotc.frontend.graph import Graph, Node, Settings, TensorType, all_nodes, limit_lines
+from aotc.frontend.read.byte_ends import ByteEnds, find_byte_ends
 from aotc.frontend.read.count_bounds import refuse_idle_bounds, with_bounds
 from aotc.frontend.read.dims import Dims, Given, Input
 from aotc.frontend.read.lists import Held, interface
@@ -47,15 +48,16 @@ class _Raw:
 def read_graph(model: onnx.ModelProto, dims: Given | None = None, name: str | None = None,
                fix: Mapping[str, Any] | None = None, input_default: Collection[str] | None = None,
                lists: Mapping[str, Held] | None = None, bounds: Mapping[str, int] | None = None,
-               shapes: Mapping[str, Extents] | None = None) -> Graph:
+               shapes: Mapping[str, Extents] | None = None, byte_ends: bool = False) -> Graph:
     """The Graph of ``read_built`` alone."""
-    return read_built(model, dims, name, fix, input_default, lists, bounds, shapes)[0]
+    return read_built(model, dims, name, fix, input_default, lists, bounds, shapes, byte_ends)[0]
 
 
 def read_built(model: onnx.ModelProto, dims: Given | None = None, name: str | None = None,
                fix: Mapping[str, Any] | None = None, input_default: Collection[str] | None = None,
                lists: Mapping[str, Held] | None = None, bounds: Mapping[str, int] | None = None,
-               shapes: Mapping[str, Extents] | None = None) -> tuple[Graph, Builder]:
+               shapes: Mapping[str, Extents] | None = None,
+               byte_ends: bool = False) -> tuple[Graph, Builder]:
     """(The Graph, the last trial build of it) of an ``onnx.ModelProto``.
 
     dims: {dimension name, or "input:axis": extent | (lo, hi)}; an extent makes the dimension
@@ -65,17 +67,20 @@ def read_built(model: onnx.ModelProto, dims: Given | None = None, name: str | No
     (``settings.choices``); lists: what the inputs hold that are sequences or optionals
     (``lists.interface``); bounds: {node, or a result of it: the most elements that data may give
     it}; shapes: {input: extents, numbers or names} of inputs that the model leaves open
-    (``shapes.with_shapes``).  Raises ModelError for a model that contradicts itself or ``dims``,
+    (``shapes.with_shapes``); byte_ends: inputs and outputs are 8 bits where the model rounds them
+    so (``find_byte_ends``).  Raises ModelError for a model that contradicts itself or ``dims``,
     UnsupportedError for operators and dtypes aotc does not compile.
     """
     given, model = model, modernise_opset(model)
     reader = reader_of(model)
     nodes, constants = contents(model.graph, reader)
+    ends = find_byte_ends(model.graph, nodes, constants, reader.stored, fix or ()) if (
+        byte_ends) else ByteEnds(nodes)
     names = used_names(nodes, model.graph)
     used = {k: a for k, a in constants.items() if k in names}
     for chosen in choices(given, used, fix or {}, input_default or ()):
         def read(stated: Mapping[str, Extents], chosen: Settings = chosen) -> _Raw:
-            found = _read(model, name, nodes, constants, chosen,
+            found = _read(model, name, ends, constants, chosen,
                           replace(reader, faults=[*reader.faults]), lists or {}, stated)
             return replace(found, graph=with_bounds(found.graph, bounds or {}))
         raw = read({**(shapes or {}), **_only_ranks(model.graph, shapes or {}, fix or {}, read,
@@ -170,13 +175,13 @@ def _typed_inputs(graph: Graph, inputs: Sequence[Input], table: Dims) -> Graph:
                        for k, a in graph.initializers.items()})
 
 
-def _read(model: onnx.ModelProto, name: str | None, nodes: Sequence[Node],
+def _read(model: onnx.ModelProto, name: str | None, ends: ByteEnds,
           constants: dict[str, Array], settings: Settings, reader: Reader,
           lists: Mapping[str, Held], shapes: Mapping[str, Extents]) -> _Raw:
     g, own = model.graph, {**settings.fixed, **settings.defaults}
     infos = with_shapes([i for i in g.input if i.name not in constants or i.name in own], shapes)
-    maps = maps_of(infos, nodes, reader.faults)
-    nodes = maps.nodes
+    maps = maps_of(infos, ends.nodes, reader.faults)
+    nodes: Sequence[Node] = maps.nodes
     read = interface(infos, lists, {o for n in nodes for o in n.outputs}
                      | {i.name for i in g.input} | set(constants), maps.inputs, reader.faults)
     inputs = _as_characters(read.inputs, nodes)
@@ -188,16 +193,17 @@ def _read(model: onnx.ModelProto, name: str | None, nodes: Sequence[Node],
     if reader.faults:
         raise UnsupportedError("this model holds what aotc does not compile:\n"
                                + limit_lines(reader.faults))
-    inputs = tuple((n, t, settings.defaults[n].shape if n in settings.defaults else dims)
-                   for n, t, dims in inputs)
+    dtypes = {n: s.dtype for n, s in ends.scales.items()}
+    inputs = tuple((n, dtypes.get(n, t), settings.defaults[n].shape
+                    if n in settings.defaults else dims) for n, t, dims in inputs)
     used = used_names(nodes, g)
     constants = {k: a for k, a in (constants | settings.fixed).items()
                  if k in used and k not in settings.defaults}
     outputs = tuple(o.name for o in g.output)
     nodes = order_nodes(nodes, {i[0] for i in inputs} | set(constants), outputs)
     graph = Graph(name or g.name or "model", nodes, (), outputs, constants, reader.opset,
-                  elements=_elements(g), settings=settings, stored=reader.stored,
-                  texts=reader.texts)
+                  elements=_elements(g) | dtypes,
+                  settings=settings, stored=reader.stored, texts=reader.texts, scales=ends.scales)
     stated = _ranks((*reader.infos, *g.value_info, *g.output))
     return _Raw(graph, inputs, _declared(stated), (stated, _ranks(g.output)))
 

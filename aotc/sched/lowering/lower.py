@@ -112,7 +112,7 @@ def _place(program: Program, schedule: Schedule, name: str, storage: str, offset
            slot: int = 0, index: int = 0) -> Place:
     b = program.buffers[name]
     return Place(name, b.dtype, b.shape, storage, physical_elements(program, schedule, name),
-                 offset, slot, index, b.onnx, stored=b.stored, counts=b.counts)
+                 offset, slot, index, b.onnx, stored=b.stored, counts=b.counts, scale=b.scale)
 
 
 def lower_group(program: Program, schedule: Schedule, target: Target, group: Group,
