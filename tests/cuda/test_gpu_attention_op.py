@@ -1,6 +1,8 @@
 """The operator Attention of opset 23 streams on GPUs as what it is made of does: rows that a mask
 leaves nothing are 0, and no scores are stored."""
 
+import warnings
+
 import numpy as np
 import pytest
 from cusim_build import needs_cxx
@@ -13,16 +15,16 @@ from aotc.options import Options
 from aotc.pipeline import run_pipeline
 
 TARGET, HEADS, SIZE = "cuda:sm_80", 4, 64
-F16, BOOL = TensorProto.FLOAT16, TensorProto.BOOL
+F16, F32, BOOL = TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.BOOL
 
 
-def attention(rows, keys, groups=HEADS, mask=None, batch=1, **attributes):
+def attention(rows, keys, groups=HEADS, mask=None, batch=1, element=F16, **attributes):
     """y of q [batch, HEADS, rows, SIZE], k and v [batch, groups, keys, SIZE], and which keys a row
     has, "kept", or what its scores get, "added"."""
-    inputs = {"q": (F16, [batch, HEADS, rows, SIZE]),
-              **{x: (F16, [batch, groups, keys, SIZE]) for x in "kv"}}
+    inputs = {"q": (element, [batch, HEADS, rows, SIZE]),
+              **{x: (element, [batch, groups, keys, SIZE]) for x in "kv"}}
     inputs |= {"mask": (BOOL, [rows, keys])} if mask == "kept" else {}
-    inputs |= {"mask": (F16, [batch, 1, rows, keys])} if mask == "added" else {}
+    inputs |= {"mask": (element, [batch, 1, rows, keys])} if mask == "added" else {}
     return make_model([helper.make_node("Attention", [*inputs], ["y"], **attributes)], inputs,
                       {"y": inputs["q"]}, {}, opset=23)
 
@@ -67,22 +69,40 @@ CASES = {"plain": (70, 90, {}), "causal": (90, 90, {"is_causal": 1}), "masked": 
 QUICK = "causal", "token in groups", "masked token in groups"
 
 
+def check(name, folder, number=np.float16, limit=4e-3, **options):
+    """That a case streams, that no kernel copies keys or values, and that numbers are right."""
+    rows, keys, form = CASES[name]
+    r, groups, batch = np.random.default_rng(), form.get("groups", HEADS), form.get("batch", 1)
+    feeds = {x: r.standard_normal((batch, HEADS if x == "q" else groups, rows if x == "q" else keys,
+                                   SIZE)).astype(number) for x in "qkv"}
+    model = attention(rows, keys, element=F16 if number == np.float16 else F32, **form)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plan = run_pipeline(Options(model, target=TARGET, name="net", stop_after="plan",
+                                    **options)).plan
+        net = aotc.compile(model, folder / "b", target=TARGET, name="net", **options)
+    net = net.load(simulate=True)
+    assert any(isinstance(s, Stream) for k in plan.kernels for s in k.lowered.stages)
+    given = {p.name for p in plan.places if p.onnx in ("k", "v")}
+    assert all(any(isinstance(s, Stream) for s in k.lowered.stages)
+               for k in plan.kernels if given & {*k.reads})
+    for mask in masks(r, form, rows, keys):
+        feeds |= {} if mask is None else {"mask": mask}
+        want, got = exact(feeds, "is_causal" in form), net.run(feeds)["y"].astype("f8")
+        assert np.abs(got - want).max() <= limit * max(np.abs(want).max(), 1e-3)
+
+
 @needs_cxx
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(
     n, marks=pytest.mark.product) for n in CASES])
 def test_the_operator_streams(name, tmp_path):
-    rows, keys, form = CASES[name]
-    r, groups, batch = np.random.default_rng(), form.get("groups", HEADS), form.get("batch", 1)
-    feeds = {x: r.standard_normal((batch, HEADS if x == "q" else groups, rows if x == "q" else keys,
-                                   SIZE)).astype(np.float16) for x in "qkv"}
-    model = attention(rows, keys, **form)
-    plan = run_pipeline(Options(model, target=TARGET, name="net", stop_after="plan")).plan
-    assert any(isinstance(s, Stream) for k in plan.kernels for s in k.lowered.stages)
-    given = {p.name for p in plan.places if p.onnx in ("k", "v")}
-    assert all(any(isinstance(s, Stream) for s in k.lowered.stages)
-               for k in plan.kernels if given & {*k.reads})  # none copies keys or values
-    net = aotc.compile(model, tmp_path / "b", target=TARGET, name="net").load(simulate=True)
-    for mask in masks(r, form, rows, keys):
-        feeds |= {} if mask is None else {"mask": mask}
-        want, got = exact(feeds, "is_causal" in form), net.run(feeds)["y"].astype("f8")
-        assert np.abs(got - want).max() <= 4e-3 * max(np.abs(want).max(), 1e-3)
+    check(name, tmp_path)
+
+
+@needs_cxx
+@pytest.mark.parametrize("precision, limit", [("tf32", 4e-3), ("f16", 4e-3), ("bf16", 3e-2)])
+@pytest.mark.parametrize("name", ["masked token in groups", pytest.param(
+    "token in groups", marks=pytest.mark.product)])
+def test_tokens_of_f32_are_rounded_where_they_stream(name, precision, limit, tmp_path):
+    """Keys, which lie turned, too."""
+    check(name, tmp_path, np.float32, limit, precision=precision)

@@ -13,7 +13,7 @@ from aotc.sched.choose.connect import register_groups
 from aotc.sched.cost.stream_cost import stream_rows, stream_seconds
 from aotc.sched.judge.judge import Judge
 from aotc.sched.model.size import estimate_volume
-from aotc.sched.model.stages import contraction_factors
+from aotc.sched.model.stages import contraction_factors, expand
 from aotc.sched.model.tilegraph import order_groups, stored_outputs
 from aotc.sched.rows.stream_stages import find_stream, is_stream, stream_factors
 from aotc.target.base import Target
@@ -146,20 +146,20 @@ def _has_one_tile(program: Program, target: Target, last: Compute) -> bool:
 def _conversions(program: Program, products: Collection[Compute], members: Collection[str],
                  owner: Mapping[str, str], groups: Mapping[str, Group],
                  rounding: bool) -> Iterator[str]:
-    """Maps that do nothing but convert what the products read, perhaps ``rounding`` it, and that
-    nobody else reads."""
-    for c in products:
-        for b in c.inputs:
-            step = program.producer.get(b)
-            alone = isinstance(step, Compute) and groups[owner[b]].computes == (b,) and (
-                {r.outs[0] for r in program.consumers[b]} <= {*members})
-            if not alone or not isinstance(step, Compute) or step.fold != "none":
-                continue
-            body = step.body
-            rounded = strip_rounding(widen_half(body) if body.dtype in HALVES else body)
-            if isinstance(body, Load) or isinstance(stored_half(body), Load) or (
-                    rounding and isinstance(rounded, Load)):
-                yield b
+    """Groups of maps that do nothing but move and convert what the products read, perhaps
+    ``rounding`` it, and that nobody else reads."""
+    for b in dict.fromkeys(b for c in products for b in c.inputs if b in owner):
+        group = groups[owner[b]]
+        maps = {c: s for c in group.computes if isinstance(s := program.producer[c], Compute)
+                and s.fold == "none"}
+        if group.outputs != (b,) or {*maps} != {*group.computes} or not (
+                {r.outs[0] for r in program.consumers[b]} <= {*members}):
+            continue
+        body = expand(maps[b].body, maps)
+        rounded = strip_rounding(widen_half(body) if body.dtype in HALVES else body)
+        if isinstance(body, Load) or isinstance(stored_half(body), Load) or (
+                rounding and isinstance(rounded, Load)):
+            yield from group.computes
 
 
 def _pays(judge: Judge, joined: Group, parts: Sequence[Group]) -> bool:
