@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from aotc.ir.dtypes import is_float
 from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Unary, Where, walk
+from aotc.ir.numbers.fixed_point import is_fixed
 from aotc.ir.program import Compute, Program, Step
 
 Quanta = Mapping[str, float | None]
@@ -14,9 +15,11 @@ _KEEPS = ("none", "max", "min")  # folds whose result is one of the values
 
 
 def rounds_to_bytes(step: Step) -> bool:
-    """True for a Compute that rounds floats to 8 bits."""
-    return isinstance(step, Compute) and isinstance(step.body, Cast) and (
-        step.body.dtype in BYTES and step.body.x.dtype in ("f32", "f64")) and any(
+    """True for a Compute that rounds floats to 8 bits, or integers times a fraction."""
+    if not isinstance(step, Compute) or not isinstance(step.body, Cast):
+        return False
+    return is_fixed(step.body) or step.body.dtype in BYTES and (
+        step.body.x.dtype in ("f32", "f64")) and any(
             isinstance(n, Unary) and n.op == "round" for n in walk(step.body.x))
 
 

@@ -5,7 +5,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from aotc.api import load
 from aotc.errors import AotcError
 from aotc.options import Dims, Options
+from aotc.oracle.quanta import Quanta
 from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import Progress, build
 from aotc.runtime.model import KernelCost, Model
@@ -25,6 +26,7 @@ from aotc.tools.as_exported import InPlace
 from aotc.tools.peers import check_peer, open_peer
 from aotc.tools.probe import MEMORY_BYTES, peak_functions
 from aotc.tools.verify import compare as compare_arrays
+from aotc.tools.verify import output_steps
 
 ROUNDS = 5  # every system runs once per round, so a change of the machine's load meets all
 WARM_UP = 3
@@ -115,7 +117,7 @@ def measure(path: str | Path, out: str | Path, feeds: Feeds | None, threads: int
     theirs = call.model_feeds(feeds) | work.settings.fixed
     peers = {name: lambda name=name: _bound_peer(name, path, threads, theirs) for name in compare}
     return _timings(lambda: load(out, threads=threads).bind(feeds, call.dims), threads, seconds,
-                    peers, call.model_outputs if work.program.scales else None)
+                    peers, _Outputs(call.model_outputs, output_steps(work.program)))
 
 
 def _bound_peer(name: str, path: str | Path, threads: int, feeds: Feeds) -> Callable[[], Feeds]:
@@ -251,13 +253,20 @@ def _node_list(nodes: Sequence[str]) -> str:
     return ", ".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else "")
 
 
+@dataclass(frozen=True)
+class _Outputs:
+    """How our outputs are compared with peers': as ``shown``, with the quanta ``steps``."""
+
+    shown: Callable[[Feeds], Feeds] = dict
+    steps: Quanta = field(default_factory=dict)
+
+
 def _timings(own: Callable[[], Callable[[], Feeds]], threads: int, seconds: float,
              peers: Mapping[str, Callable[[], Callable[[], Feeds]]] | None = None,
-             as_exported: Callable[[Feeds], Feeds] | None = None) -> list[Timing]:
+             outputs: _Outputs | None = None) -> list[Timing]:
     """Timing of ``own()`` and of every peer; all are opened pinned, so that the threads they
     create inherit the CPUs.  A peer that cannot be opened or computes something else has a fault
-    in place of times.  as_exported: what to compare with peers', of our outputs (None: themselves).
-    """
+    in place of times.  outputs: how ours are compared with peers'."""
     before = pin(threads)
     try:
         calls, faults = {"aotc": own()}, {}
@@ -266,27 +275,29 @@ def _timings(own: Callable[[], Callable[[], Feeds]], threads: int, seconds: floa
                 calls[name] = open_()
             except AotcError as err:
                 faults[name] = str(err)
-        ours, shown = calls["aotc"], as_exported or dict
-        faults.update(wrong_results(calls | {"aotc": lambda: shown(ours())}))
+        ours, outputs = calls["aotc"], outputs or _Outputs()
+        faults.update(wrong_results(calls | {"aotc": lambda: outputs.shown(ours())},
+                                    outputs.steps))
         rows = interleave({n: c for n, c in calls.items() if n not in faults}, seconds)
     finally:
         stay_on(sorted(before))
     return rows + [Timing(n, float("nan"), float("nan"), 0, why) for n, why in faults.items()]
 
 
-def wrong_results(calls: Mapping[str, Callable[[], Feeds]]) -> dict[str, str]:
+def wrong_results(calls: Mapping[str, Callable[[], Feeds]],
+                  steps: Quanta | None = None) -> dict[str, str]:
     """{name: what is wrong} of the systems whose outputs are not those of the reference: ONNX
-    Runtime, or aotc where that takes no part.  AotcError if aotc itself is wrong: its times would
-    mean nothing."""
+    Runtime, or aotc where that takes no part.  steps: the quanta of those behind a rounding to 8
+    bits.  AotcError if aotc itself is wrong: its times would mean nothing."""
     judge = "onnxruntime" if "onnxruntime" in calls else "aotc"
     wanted, faults = calls[judge](), {}
     for name, call in calls.items():
-        matches = [compare_arrays(n, got, want) for (n, want), got in zip(
-            wanted.items(), call().values())]
+        matches = [compare_arrays(n, got, want, (steps or {}).get(n, 0.0))
+                   for (n, want), got in zip(wanted.items(), call().values())]
         bad = next((m for m in matches if not m.ok), None)
         if bad is not None:
             faults[name] = (f"wrong results: output {bad.output} " + (
-                bad.fault or f"is off by {bad.share:.1e} of its range from {judge}'s"))
+                bad.fault or f"is off by {bad.share:.1e} {bad.unit} from {judge}'s"))
     if "aotc" in faults:
         raise AotcError(f"bench: aotc has {faults['aotc']}")
     return faults

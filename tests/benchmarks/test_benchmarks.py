@@ -117,6 +117,12 @@ def test_a_peer_with_wrong_results_does_not_count():
         bench.wrong_results(calls(aotc=wrong, onnxruntime=right))
 
 
+def test_a_peer_may_round_to_8_bits_the_other_way():
+    ours, one, two = [1.0, 3.0], [1.25, 3.0], [1.5, 3.0]
+    assert bench.wrong_results(calls(aotc=ours, openvino=one), {"y": 0.25}) == {}
+    assert "quanta" in bench.wrong_results(calls(aotc=ours, openvino=two), {"y": 0.25})["openvino"]
+
+
 def test_ratios_leave_out_who_does_not_count():
     row = {"aotc": {"median_ms": 2.0}, "a": {"median_ms": 4.0}, "b": {"median_ms": 1.0},
            "c": {"fault": "wrong results"}}

@@ -7,6 +7,7 @@ from te_programs import Maker, ax
 
 import aotc.tools.nodes as nodes
 from aotc.ir.expr import Cast, Const, Unary, maximum, minimum
+from aotc.ir.numbers.fixed_point import rescale, shift_down
 from aotc.oracle.quanta import quanta
 from aotc.tools.verify import ROUNDED, compare, verify
 
@@ -42,6 +43,20 @@ def test_the_quantum_follows_scaling_and_moving():
     assert quanta(_program()) == {
         "q": 1.0, "turned": 1.0, "real": 0.5, "relu": 0.5, "half": 0.25, "most": 0.25,
         "total": None, "square": None, "whole": None}
+
+
+def test_integers_times_a_fraction_are_rounded_too():
+    m = Maker()
+    i = ax("i", 4)
+    m.input("x", 4, dtype="i32")
+    for name, value in (("scaled", rescale(m.ref("x", i), Const(1 << 30, "i32"), 35)),
+                        ("shifted", shift_down(m.ref("x", i), 3))):
+        m.step(name, (i,), Cast("u8", minimum(maximum(value + Const(7, "i32"), Const(0, "i32")),
+                                              Const(255, "i32"))))
+    m.step("cut", (i,), Cast("u8", minimum(maximum(m.ref("x", i), Const(0, "i32")),
+                                           Const(255, "i32"))))  # which is exact
+    m.step("real", (i,), Cast("f32", m.ref("scaled", i)) * Const(0.5, "f32"))
+    assert quanta(m.done("shifted", "cut", "real")) == {"scaled": 1.0, "shifted": 1.0, "real": 0.5}
 
 
 def test_only_the_roundings_of_the_steps_that_are_given_count():
