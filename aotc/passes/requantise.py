@@ -61,6 +61,17 @@ def match_rounding(e: Expr) -> Rounding | None:
     return Rounding(e.dtype, y.x.a, y.x.b.value, zero)
 
 
+def expand_maps(program: Program, e: Expr) -> Expr:
+    """``e`` with f32 maps that it loads written out, outermost first."""
+    for _ in range(_CHAIN):
+        p = program.producer.get(e.buffer) if isinstance(e, Load) else None
+        if not isinstance(e, Load) or not isinstance(p, Compute) or p.fold != "none" or (
+                len(p.outs) != 1 or e.dtype != "f32"):
+            return e
+        e = substitute(p.body, dict(zip(p.axes, e.index)))
+    return e
+
+
 class _Work:
     """The pass in progress: constants with those that it adds."""
 
@@ -72,9 +83,9 @@ class _Work:
         r = match_rounding(s.body)
         if r is None:
             return s
-        x = self.expanded(r.x)
+        x = expand_maps(self.program, r.x)
         if isinstance(x, Binary) and x.op == "max" and x.b == Const(0.0, "f32"):
-            r, x = replace(r, positive=True), self.expanded(x.a)
+            r, x = replace(r, positive=True), expand_maps(self.program, x.a)
         terms: list[Term] = []
         offsets: list[Offset] = []
         if not self.linear(x, Const(1.0, "f32"), terms, offsets) or not terms:
@@ -84,20 +95,10 @@ class _Work:
             value = self.several(s, r, terms, offsets)
         return s if value is None else replace(s, body=value)
 
-    def expanded(self, e: Expr) -> Expr:
-        """``e`` with f32 maps that it loads written out, outermost first."""
-        for _ in range(_CHAIN):
-            p = self.program.producer.get(e.buffer) if isinstance(e, Load) else None
-            if not isinstance(e, Load) or not isinstance(p, Compute) or p.fold != "none" or (
-                    len(p.outs) != 1 or e.dtype != "f32"):
-                return e
-            e = substitute(p.body, dict(zip(p.axes, e.index)))
-        return e
-
     def linear(self, e: Expr, scale: Constant, terms: list[Term], offsets: list[Offset]) -> bool:
         """Collect ``e * scale`` as (integer as f32, scale) terms and constant offsets; False if it
         is something else."""
-        e = self.expanded(e)
+        e = expand_maps(self.program, e)
         if self.constant(e):
             offsets.append((1, e, scale))
             return True
@@ -220,4 +221,4 @@ def _centred(e: Expr) -> tuple[Cast, Const] | None:
     return Cast("f32", e.x.a.x), Const(float(e.x.b.value), "f32")
 
 
-__all__ = ["Rounding", "requantise", "match_rounding"]
+__all__ = ["Rounding", "expand_maps", "match_rounding", "requantise"]

@@ -237,6 +237,6 @@ def test_nothing_is_spilled(gpu, precision, tmp_path):
     for name, made in compile_kernels(tmp_path / "b", TARGETS[gpu].cflags).items():
         loop = made.code.hot_loop("HMMA")
         assert not made.spilled, f"{name}: {made.spilled} bytes"
-        # little memory has tiles of few rows, whose loops multiply little for what they move
+        # where memory is for few rows, the loop is that over tiles: what follows sums is in it, too
         limit = 11.0 if TARGETS[gpu].machine.near.capacity >= 160 << 10 else 16.0
         assert loop is None or len(loop.instructions) / loop.count("HMMA") < limit, name

@@ -16,15 +16,15 @@ from math import floor, inf, log2, prod
 import numpy as np
 
 from aotc.ir.dtypes import Array
-from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, Where, substitute
+from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, Where
 from aotc.ir.numbers.fixed_point import LEAST_SHIFT, MOST_SHIFT, rescale, shift_down
 from aotc.ir.program import Buffer, Compute, Program, Step, free_name, make_const, update
 from aotc.ir.simplify import upper
 from aotc.passes.quantised.factors import RANGE, match_saturation
+from aotc.passes.requantise import expand_maps
 
 _NEAR = 0.01  # of a quantum: what integers may be off by where floats round
 _EXACT = 1 << 15  # of a multiplier at least: 2**8 / 2**15 is off by less than that
-_CHAIN = 8  # maps between an integer and its rounding
 _SUM_BITS = 30  # of sums of 8-bit numbers times multipliers
 
 
@@ -119,7 +119,7 @@ class _Work:
         if not (isinstance(x, Unary) and x.op == "round") or zero != round(zero):
             return s
         low, high = (int(v) for v in RANGE[s.body.dtype])
-        e, quantum = self.expanded(x.x), 1.0
+        e, quantum = expand_maps(self.program, x.x), 1.0
         while isinstance(e, Binary) and e.op in ("div", "max", "min") and isinstance(e.b, Const):
             if e.op == "div" and e.b.value > 0:
                 quantum *= e.b.value
@@ -128,7 +128,7 @@ class _Work:
                 low, high = (max(low, bound), high) if e.op == "max" else (low, min(high, bound))
             else:
                 return s
-            e = self.expanded(e.a)
+            e = expand_maps(self.program, e.a)
         value = self.rounded(s, e, quantum, int(zero)) if low <= high else None
         if value is None:
             return s
@@ -193,19 +193,9 @@ class _Work:
 
     # ------------------------------------------------------------ expressions
 
-    def expanded(self, e: Expr) -> Expr:
-        """``e`` with an f32 map that it loads written out, outermost first."""
-        for _ in range(_CHAIN):
-            p = self.program.producer.get(e.buffer) if isinstance(e, Load) else None
-            if not isinstance(e, Load) or not isinstance(p, Compute) or p.fold != "none" or (
-                    len(p.outs) != 1 or e.dtype != "f32"):
-                return e
-            e = substitute(p.body, dict(zip(p.axes, e.index)))
-        return e
-
     def affine(self, e: Expr) -> _Affine | None:
         """The _Affine that an f32 expression is; None for others."""
-        e = self.expanded(e)
+        e = expand_maps(self.program, e)
         if isinstance(e, Const):
             return _Affine({}, np.full(1, float(e.value)))
         if isinstance(e, Load):
